@@ -57,9 +57,10 @@ def cause_of(snapshot: PoolSnapshot, vm: VM) -> Cause | None:
     if vm.start_refusal:
         return Cause("quota" if exceeds_quota(vm.start_refusal) else "refusal", vm.start_refusal)
     if unready := snapshot.unready_disks_of(vm):
-        phase = unready[0].partition("is not ready: ")[2].partition(":")[0]
+        disk, state = next(iter(unready.items()))
         failed = vm.printable_status == DATA_VOLUME_ERROR
-        return Cause(f"{vm.printable_status}/{phase}" if failed else phase, f"DataVolume {unready[0]}", failed)
+        key = f"{vm.printable_status}/{state.phase}" if failed else state.phase
+        return Cause(key, f"DataVolume {state.describe(disk)}", failed)
     if vm.start_failures:
         return Cause("start", "its VMI ends before it runs")
     status = vm.printable_status

@@ -59,6 +59,10 @@ class DiskState(NamedTuple):
             return "its DataVolume does not exist yet"
         return f"{self.phase}: {self.message}" if self.message else self.phase
 
+    def describe(self, disk: str) -> str:
+        """Why the disk of this name cannot be used."""
+        return f"{disk} is not ready: {self}"
+
 
 def parse_disk_state(volume: Json) -> DiskState:
     found = {each.get("type"): each for _, each in entries(volume, "status", "conditions")}

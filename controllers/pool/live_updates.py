@@ -5,10 +5,10 @@ its condition RestartRequired, or a change that is not applied within `progressD
 comes then is the choice of the pool's author, `updateStrategy.proactive.liveUpdate`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.kubevirt import live_updates
@@ -19,11 +19,66 @@ UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, 
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
+def needs_restart(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the VMI does not have the pool's template. `is_live` says whether KubeVirt changes that without a
+    restart."""
+    return vm.uid in _behind(snapshot)
+
+
+def live_fields(snapshot: PoolSnapshot, vm: VM) -> tuple[LiveField, ...]:
+    """The fields that KubeVirt could change in the running VMI, so that it has the pool's template. Empty if the VMI
+    has it, or if more than these fields must change."""
+    return _live_fields(snapshot).get(vm.uid, ())
+
+
+@once
+def _behind(snapshot: PoolSnapshot) -> frozenset[str]:
+    """UIDs of the VMs whose VMI does not have the pool's template."""
+    return frozenset(vm.uid for vm in snapshot.vms if _is_behind(snapshot, vm))
+
+
+def _is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
+    if vm.vmi is None or vm.vmi.deleting or vm.vmi.succeeded:
+        return False
+    started_from, fields = snapshot.revisions_by_label.get(vm.vmi.revision), live_fields(snapshot, vm)
+    if started_from is not None and started_from.vmi_hash == snapshot.revision.vmi_hash:
+        has_template = not fields
+    else:
+        applied = bool(fields) and not snapshot.outdated(vm)
+        has_template = applied and live_updates.shows(fields, vm.live, vm.vmi.guest)
+    return not has_template or snapshot.uses_replaced_disk(vm)
+
+
+@once
+def _live_fields(snapshot: PoolSnapshot) -> Mapping[str, tuple[LiveField, ...]]:
+    """By UID of the VM. Computed once, because the plan, the status and the timer ask about each VM several times."""
+    if snapshot.live_update == "Never" or snapshot.cluster is None:
+        return {}
+    return {vm.uid: fields for vm in snapshot.vms if (fields := _fields_behind(snapshot, vm))}
+
+
+def _fields_behind(snapshot: PoolSnapshot, vm: VM) -> tuple[LiveField, ...]:
+    vmi, wanted = vm.vmi, snapshot.revision
+    if vmi is None or not vmi.running or (vm.revision == vmi.revision == wanted.label and vmi.guest.has(vm.live)):
+        return ()
+    started_from = snapshot.revisions_by_label.get(vmi.revision)
+    if started_from is None or not started_from.restart_hash:
+        return ()
+    if started_from.vmi_hash != wanted.vmi_hash:
+        same = started_from.restart_hash == wanted.restart_hash
+        return live_updates.changed(started_from.live, wanted.live) if same else ()
+    # KubeVirt may be in the middle of a change that has been taken back. A VMI that is younger than the pool's last
+    # change has started with it: another component then chose what differs, and a restart changes nothing.
+    if snapshot.outdated(vm) or not vm.live_update_since or vmi.created_at > vm.live_update_since:
+        return ()
+    return live_updates.behind(vm.live, wanted.live, vmi.guest)
+
+
 def refusal(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why the VM, whose guest does not have the template, needs a restart for it; "" if KubeVirt changes the guest."""
     if snapshot.live_update == "Never":
         return NEVER
-    fields = snapshot.live_fields(vm)
+    fields = live_fields(snapshot, vm)
     if not fields or vm.vmi is None or snapshot.disks_to_replace(vm) or snapshot.uses_replaced_disk(vm):
         return MORE
     if vm.restart_required:
@@ -33,18 +88,18 @@ def refusal(snapshot: PoolSnapshot, vm: VM) -> str:
 
 def is_live(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether KubeVirt changes the guest of this VM, or will when the VM has the template."""
-    return snapshot.needs_restart(vm) and not refusal(snapshot, vm)
+    return needs_restart(snapshot, vm) and not refusal(snapshot, vm)
 
 
 def moves(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether KubeVirt migrates the VM to change it."""
-    return any(each.moves for each in snapshot.live_fields(vm))
+    return any(each.moves for each in live_fields(snapshot, vm))
 
 
 def describe(snapshot: PoolSnapshot, vm: VM) -> str:
     """What KubeVirt changes in the guest."""
     assert vm.vmi is not None
-    fields = snapshot.live_fields(vm)
+    fields = live_fields(snapshot, vm)
     by = "by a live migration" if any(each.moves for each in fields) else "without a migration"
     return f"KubeVirt changes the running VM {by}: {', '.join(_change(each, snapshot, vm) for each in fields)}"
 
@@ -56,7 +111,7 @@ def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
 
 def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM restarts although its change is one that KubeVirt applies to other running VMs; "" for other changes."""
-    if not snapshot.live_fields(vm) or snapshot.live_update == "Never":
+    if not live_fields(snapshot, vm) or snapshot.live_update == "Never":
         return ""
     return refusal(snapshot, vm) or f"{_late(snapshot)}: {_progress(snapshot, vm)}"
 
@@ -81,7 +136,7 @@ def required(snapshot: PoolSnapshot) -> dict[str, str]:
     """With `liveUpdate: Require`, what the VMs wait for whose guest does not have the template, by their names."""
     if snapshot.live_update != "Require":
         return {}
-    running = (vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.running and snapshot.needs_restart(vm))
+    running = (vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.running and needs_restart(snapshot, vm))
     return {vm.name: refusal(snapshot, vm) or _progress(snapshot, vm) for vm in running}
 
 
@@ -102,7 +157,7 @@ def _is_unknown(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the change may be under way, but the settings of KubeVirt are unknown, for example after a restart of the
     controllers. A restart would disrupt the guest that KubeVirt was about to change."""
     follows = snapshot.live_update != "Never" and bool(vm.live_update_since)
-    return follows and snapshot.cluster is None and snapshot.needs_restart(vm)
+    return follows and snapshot.cluster is None and needs_restart(snapshot, vm)
 
 
 def _is_late(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
@@ -122,7 +177,7 @@ def _late(snapshot: PoolSnapshot) -> str:
 
 def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
     """What KubeVirt has not done yet. The text stays while nothing changes, because each text is a write."""
-    fields, vmi = snapshot.live_fields(vm), vm.vmi
+    fields, vmi = live_fields(snapshot, vm), vm.vmi
     assert vmi is not None
     if snapshot.outdated(vm):
         return "it does not have the template yet"

@@ -322,7 +322,7 @@ def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sourc
     return resolve_sources(keys, stores.data_source, before)
 
 
-def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
+def _unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
     # KubeVirt may create the disks only when it starts the VM. Then a disk counts whose error stops the start.
     at_start = at(pool.spec.template, "metadata", "annotations", CREATE_AT_ONCE) == "false"
     found = (
@@ -333,7 +333,7 @@ def _unready_disks(stores: Stores, pool: Pool) -> dict[str, str]:
         if (state := stores.disk_state((vm.namespace, disk))) is not None and state.phase not in READY_PHASES
         if state != DiskState() or not (at_start or (vm.namespace, disk) in stores.collected)
     )
-    return {disk: str(state) for disk, state in found}
+    return dict(found)
 
 
 def _taken_by_vms(stores: Stores, key: Key) -> frozenset[int]:

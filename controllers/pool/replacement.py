@@ -90,8 +90,8 @@ def unready_disk(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM whose disks were replaced cannot be restarted yet, or ""."""
     if not snapshot.uses_replaced_disk(vm):
         return ""
-    unready = snapshot.unready_disks_of(vm)
-    return f"its new disk {unready[0]}" if unready else ""
+    unready = (state.describe(disk) for disk, state in snapshot.unready_disks_of(vm).items())
+    return next((f"its new disk {why}" for why in unready), "")
 
 
 def _pending(snapshot: PoolSnapshot, vm: VM) -> dict[str, str]:

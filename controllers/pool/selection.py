@@ -128,7 +128,7 @@ class DisruptionBudget:
 
 def _is_to_be_restarted(snapshot: PoolSnapshot, vm: VM) -> bool:
     """A VM that KubeVirt changes while it runs stays available, so it takes no place in the disruption budget."""
-    return snapshot.needs_restart(vm) and may_be_restarted(vm) and not live_updates.is_live(snapshot, vm)
+    return live_updates.needs_restart(snapshot, vm) and may_be_restarted(vm) and not live_updates.is_live(snapshot, vm)
 
 
 def update_has_begun(snapshot: PoolSnapshot, vm: VM) -> bool:
@@ -152,7 +152,7 @@ def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
     a restart, is not behind: its next start uses the template."""
     if snapshot.outdated(vm) or awaits_restore(snapshot, vm):
         return True
-    return snapshot.needs_restart(vm) and (may_be_restarted(vm) or live_updates.is_live(snapshot, vm))
+    return live_updates.needs_restart(snapshot, vm) and (may_be_restarted(vm) or live_updates.is_live(snapshot, vm))
 
 
 def may_be_restarted(vm: VM) -> bool:

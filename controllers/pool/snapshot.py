@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from pydantic import ValidationError
 
 from controllers.pool import power
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes, parse_replaced
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
@@ -24,7 +25,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from poolhouse.api.kinds.pool_strategies import LiveUpdate, UpdateProactive
-from poolhouse.api.kubevirt import live_updates
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
 InvalidPool = InvalidSpec[PoolStatus]
@@ -139,8 +139,8 @@ class PoolSnapshot:
     """Names that no VM gets yet, because disks of an earlier VM of the name exist."""
     recently_deleted: frozenset[str] = frozenset()
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
-    unready_disks: Mapping[str, str] = field(default_factory=dict)
-    """Disks that replace others and cannot be used yet, with the phase of their DataVolumes."""
+    unready_disks: Mapping[str, DiskState] = field(default_factory=dict)
+    """Disks that replace others and cannot be used yet, with the states of their DataVolumes."""
     disk_conflict: Failure | None = None
     """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
     vm_snapshots: tuple[VMSnapshot, ...] = ()
@@ -271,47 +271,6 @@ class PoolSnapshot:
         strategy = self.pool.spec.update_strategy.chosen
         return strategy.live_update if isinstance(strategy, UpdateProactive) else "Never"
 
-    @cached_property
-    def _follows(self) -> bool:
-        return self.live_update != "Never" and self.cluster is not None
-
-    def live_fields(self, vm: VM) -> tuple[live_updates.LiveField, ...]:
-        """The fields that KubeVirt could change in the running VMI, so that it has the pool's template. None if the VMI
-        has it, or if more than these fields must change."""
-        if not self._follows or vm.vmi is None or not vm.vmi.running:
-            return ()
-        if vm.revision == vm.vmi.revision == self.revision.label and vm.vmi.guest.has(vm.live):
-            return ()
-        started_from = self.revisions_by_label.get(vm.vmi.revision)
-        if started_from is None or not started_from.restart_hash:
-            return ()
-        if started_from.vmi_hash == self.revision.vmi_hash:
-            # KubeVirt may be in the middle of a change that has been taken back. A VMI that is younger than the pool's
-            # last change has started with it: another component then chose what differs, and a restart changes nothing.
-            if self.outdated(vm) or not vm.live_update_since or vm.vmi.created_at > vm.live_update_since:
-                return ()
-            return live_updates.behind(vm.live, self.revision.live, vm.vmi.guest)
-        same = started_from.restart_hash == self.revision.restart_hash
-        return live_updates.changed(started_from.live, self.revision.live) if same else ()
-
-    def _is_applied(self, vm: VM, started_from: Revision | None) -> bool:
-        """Whether KubeVirt has changed the running VMI so that it has the pool's template."""
-        fields = self.live_fields(vm) if started_from is not None and not self.outdated(vm) else ()
-        return bool(fields) and vm.vmi is not None and live_updates.shows(fields, vm.live, vm.vmi.guest)
-
-    def needs_restart(self, vm: VM) -> bool:
-        """Whether the VMI does not have the pool's template. `controllers.pool.live_updates` says whether KubeVirt can
-        change that without a restart."""
-        if vm.vmi is None:
-            return False
-        started_from = self.revisions_by_label.get(vm.vmi.revision)
-        same = started_from is not None and started_from.vmi_hash == self.revision.vmi_hash
-        if self._follows:
-            same = not self.live_fields(vm) if same else self._is_applied(vm, started_from)
-        if same and not self.uses_replaced_disk(vm):
-            return False
-        return not (vm.vmi.deleting or vm.vmi.succeeded)
-
     def halts(self, vm: VM) -> bool:
         """Whether the update of the VM stops its guest, because the author has changed the run strategy."""
         has = self.revisions_by_label.get(vm.revision)
@@ -330,9 +289,9 @@ class PoolSnapshot:
             return False
         return not parse_replaced(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
-    def unready_disks_of(self, vm: VM) -> list[str]:
-        """`DISK is not ready: STATE` for each disk of the VM that replaces another one and cannot be used yet."""
-        return [f"{disk} is not ready: {self.unready_disks[disk]}" for disk in vm.disks if disk in self.unready_disks]
+    def unready_disks_of(self, vm: VM) -> dict[str, DiskState]:
+        """The states of the VM's disks that cannot be used yet, by their names."""
+        return {disk: self.unready_disks[disk] for disk in vm.disks if disk in self.unready_disks}
 
     @cached_property
     def _snapshots_by_name(self) -> Mapping[str, VMSnapshot]:

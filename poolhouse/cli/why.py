@@ -419,7 +419,7 @@ def _no_state(noun: str, problem: str | None) -> State:
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.causes import others_with_cause
     from controllers.pool.counts import template_state
-    from controllers.pool.live_updates import is_live
+    from controllers.pool.live_updates import is_live, needs_restart
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.outages import lost_node, not_ready
     from controllers.pool.plan import plan
@@ -436,7 +436,8 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     if node := lost_node(snapshot, vm):
         yield f"{not_ready(node)}; KubeVirt starts the VM elsewhere once it is certain that it has ended there"
     if vm.should_run and not vm.available:
-        yield from (f"DataVolume {each}" for each in snapshot.unready_disks_of(vm))
+        for disk, state in snapshot.unready_disks_of(vm).items():
+            yield f"DataVolume {state.describe(disk)}"
         if others := others_with_cause(snapshot, vm):
             yield f"{count_noun(others, 'other VM', 'does', 'do')} not start for the same cause"
     if snapshot.aborted is not None:
@@ -444,7 +445,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
         yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"
     else:
         yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
-    if not snapshot.outdated(vm) and snapshot.needs_restart(vm):
+    if not snapshot.outdated(vm) and needs_restart(snapshot, vm):
         then = "and needs a restart" if template_state(snapshot, vm) == "restart" else "which its next start uses"
         if is_live(snapshot, vm):
             then = "and KubeVirt changes it while it runs"

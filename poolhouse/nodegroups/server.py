@@ -27,7 +27,7 @@ from poolhouse.nodegroups.groups import (
     vm_name,
 )
 from poolhouse.nodegroups.protocol import CREATING, DELETING, METHODS, RUNNING, SERVICE, messages
-from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unauthorized
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +38,7 @@ DEADLINE_SECONDS = 30.0
 STOP_SECONDS = 5.0
 
 CODES: dict[type[ApiError], str] = {
+    Unauthorized: "UNAUTHENTICATED",
     Forbidden: "PERMISSION_DENIED",
     NotFound: "NOT_FOUND",
     Conflict: "ABORTED",

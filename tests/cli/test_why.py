@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 import pytest
 
+from controllers.pool.data_volumes import DiskState
 from controllers.shared.vmi import VMI
 from controllers.warmpool.decisions import DELETED_BY_OTHER
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -77,7 +78,7 @@ def test_why_kubevirt_creates_no_vmi_is_said() -> None:
 )
 def test_what_the_data_volume_of_a_vm_says(name: str, ready: bool, said: list[str]) -> None:
     vms = [vm(number, ready=ready) for number in (1, 2)]
-    found = replace(snapshot(2, *vms), unready_disks={"root-1": "Pending: too small"})
+    found = replace(snapshot(2, *vms), unready_disks={"root-1": DiskState("Pending", "too small")})
     assert [fact for fact in pool_facts(found, name) if "DataVolume" in fact] == said
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.actions.base import change_vm, set_in_service, started, without_vm
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import ordinal_of
 from controllers.shared.vm import VM, LifecycleHold, RetainedDisk
@@ -94,7 +95,7 @@ def _released(action: actions.ReleaseDisks, cluster: PoolSnapshot) -> PoolSnapsh
 
 
 def _updated(action: actions.Update, cluster: PoolSnapshot) -> PoolSnapshot:
-    new = {each.new: "Pending" for each in action.replacements if not each.existing}
+    new = {each.new: DiskState("Pending") for each in action.replacements if not each.existing}
     halts = action.halts and next(vm.vmi for vm in cluster.vms if vm.uid == action.uid)
     after = action.after(replace(cluster, unready_disks={**cluster.unready_disks, **new}))
     return change_vm(after, action.uid, vmi=halts, vmi_exists=True, ready=True) if halts else after
@@ -118,7 +119,7 @@ def progress(cluster: PoolSnapshot, now: datetime) -> Iterator[tuple[str, PoolSn
         if not each.ready and not each.failed:
             yield f"snapshot of {each.vm_name} is ready", with_snapshot(cluster, each.name, ready=True)
     for disk in cluster.unready_disks:
-        left = {name: phase for name, phase in cluster.unready_disks.items() if name != disk}
+        left = {name: state for name, state in cluster.unready_disks.items() if name != disk}
         yield f"{disk} has its data", replace(cluster, unready_disks=left)
 
 

@@ -16,7 +16,7 @@ import pytest
 from poolhouse.nodegroups.groups import Groups, Limits, NodeGroup
 from poolhouse.nodegroups.protocol import SERVICE
 from poolhouse.nodegroups.server import TLSFiles, serve
-from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Unavailable
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Unauthorized, Unavailable
 from poolhouse.service.certificates import new_ca, new_client_certificate, new_server_certificate
 from tests.controllers.pool.builders import a_pool, leaving, vm
 from tests.nodegroups.calls import Autoscaler
@@ -101,6 +101,7 @@ async def test_a_pool_that_is_no_node_group_is_refused_with_the_reason() -> None
 @pytest.mark.parametrize(
     ("error", "status", "expected"),
     [
+        (Unauthorized, 401, "UNAUTHENTICATED: 401: no"),
         (Forbidden, 403, "PERMISSION_DENIED: 403: no"),
         (Conflict, 409, "ABORTED: 409: no"),
         (Invalid, 422, "FAILED_PRECONDITION: 422: no"),

@@ -23,7 +23,8 @@ def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
         return False
     if snapshot.outdated_disks(vm):
         return True
-    return is_behind(snapshot, vm) and snapshot.needs_restart(vm) and not live_updates.is_live(snapshot, vm)
+    restarts = live_updates.needs_restart(snapshot, vm) and not live_updates.is_live(snapshot, vm)
+    return restarts and is_behind(snapshot, vm)
 
 
 @once

@@ -51,7 +51,7 @@ def save_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[S
 
 
 def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
-    return snapshot.outdated(vm) or snapshot.needs_restart(vm) or awaits_restore(snapshot, vm)
+    return snapshot.outdated(vm) or live_updates.needs_restart(snapshot, vm) or awaits_restore(snapshot, vm)
 
 
 def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
@@ -86,7 +86,7 @@ def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
         return "it is halted: the update starts it" if snapshot.starts(vm) else "it is halted"
     if snapshot.halts(vm):
         return ""
-    if not snapshot.needs_restart(vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
+    if not live_updates.needs_restart(snapshot, vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return "the change needs no restart" if vm.vmi else "it is not running yet"
     if live_updates.is_live(snapshot, vm):
         return live_updates.describe(snapshot, vm)
@@ -162,7 +162,7 @@ def _changes_guest(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether KubeVirt may change the running guest by the update, also if that takes back an earlier change."""
     if snapshot.live_update == "Never" or vm.vmi is None or not vm.vmi.running:
         return False
-    has, needed = snapshot.revisions_by_label.get(vm.revision), snapshot.needs_restart(vm)
+    has, needed = snapshot.revisions_by_label.get(vm.revision), live_updates.needs_restart(snapshot, vm)
     changes = has is not None and has.live != snapshot.revision.live
     return changes and (not needed or live_updates.is_live(snapshot, vm))
 

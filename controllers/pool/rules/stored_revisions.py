@@ -5,6 +5,7 @@ from datetime import datetime
 
 from controllers.pool import lost_base
 from controllers.pool.actions import Action, AdoptRevision, LabelVMI, PinMachineType, PruneRevision
+from controllers.pool.live_updates import needs_restart
 from controllers.pool.machine_types import machine_type
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
@@ -43,7 +44,7 @@ def label_vmis(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Brings the VMIs up to date whose revision differs from the pool's, but not in anything that needs a restart."""
     for vm in snapshot.active:
         ours = vm.ordinal is not None and vm.base_name == snapshot.pool.name and not snapshot.outdated(vm)
-        if not ours or vm.vmi is None or vm.vmi.deleting or vm.vmi.final or snapshot.needs_restart(vm):
+        if not ours or vm.vmi is None or vm.vmi.deleting or vm.vmi.final or needs_restart(snapshot, vm):
             continue
         if vm.vmi.revision != snapshot.revision.label:
             assert vm.ordinal is not None

@@ -94,7 +94,7 @@ def test_a_vm_that_waits_for_a_disk_says_what_the_data_volume_says() -> None:
     message = "Unable to connect to http data source: expected status code 200, got 404"
     waits = vm(1, ready=False, printable_status="DataVolumeError", disks=("root-1",), vmi=None)
     state = DiskState("ImportInProgress", message)
-    found = replace(snapshot(1, waits), unready_disks={"root-1": str(state)})
+    found = replace(snapshot(1, waits), unready_disks={"root-1": state})
     said = f"web-1 does not start: DataVolume root-1 is not ready: ImportInProgress: {message}"
     assert why_not_started(found) == said
 
@@ -102,7 +102,7 @@ def test_a_vm_that_waits_for_a_disk_says_what_the_data_volume_says() -> None:
 def test_a_disk_that_gets_its_data_is_no_failure_and_comes_last() -> None:
     waits = [vm(n, ready=False, printable_status="Provisioning", disks=(f"root-{n}",), vmi=None) for n in (1, 2)]
     found = snapshot(3, *waits, vm(3, **STARTING, printable_status="ErrImagePull"))
-    disks = {f"root-{n}": str(DiskState("ImportInProgress", f"{n} %")) for n in (1, 2)}
+    disks = {f"root-{n}": DiskState("ImportInProgress", f"{n} %") for n in (1, 2)}
     assert why_not_started(replace(found, unready_disks=disks)) == (
         "web-3 does not start: its image cannot be pulled; "
         "2 VMs wait, such as web-1: DataVolume root-1 is not ready: ImportInProgress: 1 %"

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Action, Create, Delete, Heal, Restart, RetainDisks, Update
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_templates import (
     disks_by_entry,
     entry_of,
@@ -86,7 +87,7 @@ def test_the_deadline_of_an_update_that_continues(reason: str, exceeded: bool) -
     progressing = {"type": "Progressing", "status": "True", "reason": reason, "message": ""}
     before = {"conditions": [progressing], "updateRevision": "web-r1", "observedGeneration": 1}
     status = {**before, "lastProgressTime": ago(999), "replicas": 1, "availableReplicas": 1}
-    found = observed(exchanged(), status=status, unready_disks={"root-0123456789-1": "ImportInProgress"})
+    found = observed(exchanged(), status=status, unready_disks={"root-0123456789-1": DiskState("ImportInProgress")})
     assert bool(deadline_exceeded(found, NOW)) == exceeded
     since = pool_status(found, plan(found, NOW), NOW).last_progress_time
     assert since == (ago(999) if exceeded else ago(0))
@@ -121,7 +122,7 @@ PROTECTED = {"scale_in": "Protect"}
         pytest.param(observed(behind(1, disks=("other-1",))), [("update", "web-1")], id="a disk of a user's own name"),
         pytest.param(observed(exchanged()), [("restart", "web-1")], id="then the VM restarts"),
         pytest.param(
-            observed(exchanged(), unready_disks={"root-0123456789-1": "ImportInProgress"}),
+            observed(exchanged(), unready_disks={"root-0123456789-1": DiskState("ImportInProgress")}),
             [],
             id="but not before the new disk is ready",
         ),
@@ -324,7 +325,7 @@ def test_an_import_that_never_ends_exceeds_the_deadline() -> None:
         "replicas": 1,
         "availableReplicas": 1,
     }
-    waiting = {"root-0123456789-1": "ImportInProgress"}
+    waiting = {"root-0123456789-1": DiskState("ImportInProgress")}
     found = observed(exchanged(), status=before, unready_disks=waiting)
     conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
     assert conditions["Progressing"].reason == "ProgressDeadlineExceeded"
@@ -332,7 +333,9 @@ def test_an_import_that_never_ends_exceeds_the_deadline() -> None:
 
 
 def test_an_update_says_for_which_disk_it_waits() -> None:
-    found = observed(exchanged(), unready_disks={"root-0123456789-1": "ImportInProgress: expected 200, got 404"})
+    found = observed(
+        exchanged(), unready_disks={"root-0123456789-1": DiskState("ImportInProgress", "expected 200, got 404")}
+    )
     conditions = {each.type: each for each in pool_status(found, plan(found, NOW), NOW).conditions}
     assert "its new disk root-0123456789-1 is not ready: ImportInProgress: expected 200, got 404" in str(
         conditions["Progressing"].message

@@ -418,8 +418,6 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     from controllers.pool.causes import others_with_cause
-    from controllers.pool.counts import template_state
-    from controllers.pool.live_updates import is_live, needs_restart
     from controllers.pool.lost_base import REMEDY, show
     from controllers.pool.outages import lost_node, not_ready
     from controllers.pool.plan import plan
@@ -442,14 +440,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
             yield f"{count_noun(others, 'other VM', 'does', 'do')} not start for the same cause"
     if snapshot.aborted is not None:
         yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
-        yield "it gets the former template again" if snapshot.outdated(vm) else "it has the former template"
-    else:
-        yield "its template is outdated" if snapshot.outdated(vm) else "it has the pool's template"
-    if not snapshot.outdated(vm) and needs_restart(snapshot, vm):
-        then = "and needs a restart" if template_state(snapshot, vm) == "restart" else "which its next start uses"
-        if is_live(snapshot, vm):
-            then = "and KubeVirt changes it while it runs"
-        yield f"it started before its template changed, {then}"
+    yield _template(snapshot, vm)
     if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
         yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
     if zone := snapshot.zones.get(name):
@@ -475,6 +466,24 @@ def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
     for healed in pool.status.healing.vms if pool.status.healing else ():
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
+
+
+def _template(snapshot: PoolSnapshot, vm: VM) -> str:
+    """Whether the VM and its guest have the template, and how the guest gets it."""
+    from controllers.pool.counts import template_state
+    from controllers.pool.live_updates import is_live, needs_restart
+
+    aborted = snapshot.aborted is not None
+    if snapshot.outdated(vm):
+        return "it gets the former template again" if aborted else "its template is outdated"
+    has = "it has the former template" if aborted else "it has the pool's template"
+    if not needs_restart(snapshot, vm):
+        return has
+    if is_live(snapshot, vm):
+        return f"{has}, and KubeVirt changes its guest while it runs"
+    if template_state(snapshot, vm) == "restart":
+        return f"{has}, and its guest, which started before, needs a restart"
+    return f"{has}, and its guest, which started before, gets it at its next start"
 
 
 def _run_state(vm: VM) -> Iterator[str]:

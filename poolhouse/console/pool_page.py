@@ -9,6 +9,7 @@ from datetime import datetime
 
 from controllers.pool.counts import TemplateState, count_vms, template_state
 from controllers.pool.describe import describe_update
+from controllers.pool.live_updates import is_live
 from controllers.pool.plan import plan
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, simulate
@@ -37,6 +38,8 @@ class Member:
     path: str
     state: VMState
     template: TemplateState
+    live: bool = False
+    """whether KubeVirt changes the running guest, so that it has the template"""
     revision: str = ""
     zone: str = ""
     node: str = ""
@@ -46,7 +49,8 @@ class Member:
 
     @property
     def title(self) -> str:
-        template = {"new": "", "old": ", old template", "restart": ", needs a restart"}[self.template]
+        lacks = "its guest changes while it runs" if self.live else "needs a restart"
+        template = {"new": "", "old": ", old template", "restart": f", {lacks}"}[self.template]
         place = f", on {self.node}" if self.node else ""
         return f"{self.name}: {STATE_WORDS[self.state]}{template}{place}"
 
@@ -71,6 +75,7 @@ def _member(snapshot: PoolSnapshot, vm: VM, numbers: Mapping[str, int], waits: M
         object_path("vm", vm.namespace, vm.name),
         vm_state(vm),
         template_state(snapshot, vm),
+        is_live(snapshot, vm),
         str(number) if number else "",
         snapshot.zones.get(vm.name, ""),
         vm.vmi.node if vm.vmi is not None else "",

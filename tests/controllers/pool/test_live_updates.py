@@ -21,6 +21,7 @@ from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
+from poolhouse.cli.why import pool_facts
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
 
 GIB = 1 << 30
@@ -309,3 +310,19 @@ def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:
 def test_the_label_of_the_vmi_is_written_once() -> None:
     (label,) = (each for each in plan(pool(written(1, guest=guest(2))), NOW).actions if isinstance(each, LabelVMI))
     assert label.before == "r0"
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        pytest.param(written(1), "it has the pool's template, and KubeVirt changes its guest while it runs", id="live"),
+        pytest.param(
+            written(1, restart_required="disk"),
+            "it has the pool's template, and its guest, which started before, needs a restart",
+            id="restart",
+        ),
+        pytest.param(running(1), "its template is outdated", id="not written"),
+    ],
+)
+def test_why_says_what_the_guest_waits_for(found: VM, said: str) -> None:
+    assert said in list(pool_facts(pool(found), found.name))

@@ -6,48 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any, Protocol
 
+from controllers.warmpool.agent_protocol import METHODS, SERVICE, messages, to_message
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.ec2.reasons import EC2Reason
-from poolhouse.service.protobuf import Field, message_classes
-
-PACKAGE = "vkvmagent.v0"
-SERVICE = f"{PACKAGE}.ApplicationLifecycle"
-
-# A subset of the messages of the Virtual Kubelet's agent. The field numbers equal those of the agent and of a Pod in
-# Kubernetes, for compatibility with existing agents.
-TEXT, NUMBER = "TYPE_STRING", "TYPE_INT32"
-MESSAGES: dict[str, tuple[Field, ...]] = {
-    "ObjectMeta": (("name", 1, TEXT), ("namespace", 3, TEXT), ("uid", 5, TEXT)),
-    "ContainerPort": (("name", 1, TEXT), ("containerPort", 3, NUMBER), ("protocol", 4, TEXT)),
-    "EnvVar": (("name", 1, TEXT), ("value", 2, TEXT)),
-    "Container": (
-        ("name", 1, TEXT),
-        ("image", 2, TEXT),
-        ("command", 3, f"[]{TEXT}"),
-        ("args", 4, f"[]{TEXT}"),
-        ("workingDir", 5, TEXT),
-        ("ports", 6, "[]ContainerPort"),
-        ("env", 7, "[]EnvVar"),
-    ),
-    "PodSpec": (("containers", 2, "[]Container"), ("restartPolicy", 3, TEXT)),
-    "PodStatus": (("phase", 1, TEXT), ("message", 3, TEXT), ("reason", 4, TEXT)),
-    "Pod": (("metadata", 1, "ObjectMeta"), ("spec", 2, "PodSpec"), ("status", 3, "PodStatus")),
-    "LaunchApplicationRequest": (("pod", 1, "Pod"),),
-    "LaunchApplicationResponse": (),
-    "TerminateApplicationRequest": (),
-    "TerminateApplicationResponse": (),
-    "ApplicationHealthRequest": (),
-    "ApplicationHealthResponse": (("podStatus", 1, "PodStatus"),),
-}
-
-METHODS = {
-    "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
-    "TerminateApplication": ("TerminateApplicationRequest", "TerminateApplicationResponse"),
-    "CheckApplicationHealth": ("ApplicationHealthRequest", "ApplicationHealthResponse"),
-}
 
 
 @dataclass(frozen=True)
@@ -112,11 +75,10 @@ class NetworkAgentClient:
         return Health("Failed", EC2Reason.NOT_SERVING, f"the agent at {endpoint} answers {status}")
 
     async def launch(self, endpoint: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
-        from google.protobuf.json_format import ParseDict
         from grpc.aio import AioRpcError
 
         metadata = {"namespace": application.namespace, "name": application.name, "uid": application.uid}
-        pod = ParseDict({"metadata": metadata, "spec": dict(application.spec)}, messages()["Pod"]())
+        pod = to_message("Pod", {"metadata": metadata, "spec": application.spec})
         async with self._channel(endpoint) as channel:
             try:
                 await self._call(channel, "LaunchApplication", timeout_seconds, pod=pod)
@@ -193,8 +155,3 @@ def _application_health(status: Any) -> Health:
         case "Failed":
             return Health("Failed", EC2Reason.APPLICATION_FAILED, message)
     return Health("Unable", EC2Reason.APPLICATION_STARTING, message)
-
-
-@cache
-def messages() -> dict[str, Any]:
-    return message_classes(PACKAGE, MESSAGES, "proto3")

@@ -12,6 +12,7 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
 from poolhouse.cli.output import echo
+from poolhouse.cli.parameters import short_name
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
@@ -198,3 +199,23 @@ async def events_about(api: Api, namespace: str, *names: str) -> list[Json]:
             echo(f"events are not shown, because you may not list them: {error.message}", err=True)
             break
     return found
+
+
+def deletions(owners: Iterable[Json]) -> list[Json]:
+    """The deleted VMs in the logs of pools, replica sets and warm pools, the last deletion last."""
+    rows = [
+        {
+            "time": each["time"],
+            "namespace": owner["metadata"]["namespace"],
+            "vm": vm,
+            "owner": f"{short_name(owner['kind'])}/{owner['metadata']['name']}",
+            "reason": each["reason"],
+            "message": each.get("message") or "",
+            "setBy": each.get("setBy"),
+        }
+        for owner in owners
+        for each in (owner.get("status") or {}).get("decisions") or ()
+        if each["reason"] in DELETIONS
+        for vm in each.get("vms") or ()
+    ]
+    return sorted(rows, key=lambda row: (row["time"], row["namespace"], row["vm"]))

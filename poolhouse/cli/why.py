@@ -5,15 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import click
 
-from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.owner_references import controller_of
-from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
 from poolhouse.cli.claim_status import to_the_second
@@ -22,15 +21,15 @@ from poolhouse.cli.completion import complete_names
 from poolhouse.cli.data_volumes import data_volume_facts
 from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
-from poolhouse.cli.parameters import parse_name, short_name, spellings
+from poolhouse.cli.parameters import parse_name, spellings
 from poolhouse.cli.past import (
-    DELETIONS,
     VM_KINDS,
     Identity,
     Logged,
     concerns,
     deleted_vms,
     deletion_of,
+    deletions,
     events_about,
     logged,
     merge,
@@ -40,10 +39,6 @@ from poolhouse.cli.pools import BURST, POOL_KIND
 from poolhouse.cli.why_claim import claim_name, show_claim
 
 if TYPE_CHECKING:
-    from controllers.pool.snapshot import Pool, PoolSnapshot
-    from controllers.replicaset.observe import ReplicaSetSnapshot
-    from controllers.shared.vm import VM
-    from controllers.shared.vmi import VMI
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.resource import Resource
 
@@ -55,8 +50,6 @@ EXPLAINED_BY = {
 }
 """commands that explain objects of other kinds"""
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
-SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes it first"}
-INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
 DELETED = Listing(
     (
         field("TIME", "time"),
@@ -142,6 +135,7 @@ def parse_reference(text: str) -> tuple[str, str]:
 
 
 async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
+    from poolhouse.cli.vm_facts import detached, warm_state
     from poolhouse.runtime.resource import VMIS, VMS
 
     vm = await _get(api, VMS, namespace, name)
@@ -253,26 +247,6 @@ async def _explain_gone(
     return found
 
 
-def deletions(owners: Iterable[Json]) -> list[Json]:
-    """The deleted VMs in the logs of pools, replica sets and warm pools, the last deletion last."""
-    rows = [
-        {
-            "time": each["time"],
-            "namespace": owner["metadata"]["namespace"],
-            "vm": vm,
-            "owner": f"{short_name(owner['kind'])}/{owner['metadata']['name']}",
-            "reason": each["reason"],
-            "message": each.get("message") or "",
-            "setBy": each.get("setBy"),
-        }
-        for owner in owners
-        for each in (owner.get("status") or {}).get("decisions") or ()
-        if each["reason"] in DELETIONS
-        for vm in each.get("vms") or ()
-    ]
-    return sorted(rows, key=lambda row: (row["time"], row["namespace"], row["vm"]))
-
-
 async def _owners(api: Api, namespace: str | None, hidden: list[str] | None = None) -> list[Json]:
     """The pools, replica sets and warm pools of the namespace, or of all, that the user may list, with their kinds.
     Appends the plurals of the kinds that he may not list to `hidden`."""
@@ -290,37 +264,11 @@ async def _owners(api: Api, namespace: str | None, hidden: list[str] | None = No
 async def _claims(api: Api, namespace: str, vm: Identity, deletion: Logged | None) -> list[str]:
     """What the claims of the VM say about it. A finished claim explains why its VM is gone."""
     from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.vm_facts import claim_facts, who_deleted
 
     found = await list_visible(api, CLAIMS, namespace)
     facts = [text for each in found or () for text in claim_facts(each, vm)]
     return [*facts, *([] if found is None else who_deleted(deletion, claimed=bool(facts)))]
-
-
-def who_deleted(deletion: Logged | None, *, claimed: bool) -> Iterator[str]:
-    """What another client deleted, for a VM that a claim had: the pool saw only that the VM went."""
-    from controllers.warmpool.decisions import DELETED_BY_OTHER
-
-    if deletion is None or not deletion.message.endswith(DELETED_BY_OTHER):
-        return
-    if claimed:
-        yield "the claim exists, so the client deleted the VM itself; a claim gets no second VM"
-    else:
-        yield "the claim does not exist any more; whoever deletes a claim deletes its VM with it"
-
-
-def claim_facts(claim: Json, vm: Identity) -> Iterator[str]:
-    from poolhouse.api.kinds import meta
-
-    metadata, status = claim["metadata"], claim.get("status") or {}
-    reference = status.get("vmRef") or {}
-    if reference.get("name") != vm.name or not str(reference.get("uid") or vm.uid).startswith(vm.uid):
-        return
-    requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
-    verb, finished = (
-        ("had", f" since {to_the_second(status['finishedAt'])}") if status.get("finishedAt") else ("has", "")
-    )
-    by = f" of {requester}" if requester else ""
-    yield f"claim {metadata['name']}{by} {verb} it: the claim is {status.get('phase') or 'Pending'}{finished}"
 
 
 def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
@@ -363,22 +311,6 @@ def _pool_name(vm: Json | None, name: str, decisions: Sequence[Logged]) -> str:
     return str((vm["metadata"].get("labels") or {}).get(meta.POOL, ""))
 
 
-def warm_state(vm: Json | None) -> Iterator[str]:
-    """Yields the facts about a warm VM, from its label and annotations."""
-    from poolhouse.api.kinds import meta
-
-    metadata = (vm or {}).get("metadata") or {}
-    notes = metadata.get("annotations") or {}
-    if state := (metadata.get("labels") or {}).get(meta.WARM_STATE):
-        since = f" since {notes[meta.STATE_SINCE]}" if notes.get(meta.STATE_SINCE) else ""
-        yield f"it is {state}{since}" + (f": {notes[meta.STATE_REASON]}" if notes.get(meta.STATE_REASON) else "")
-
-
-def detached(vm: Json | None, pool: str) -> Iterator[str]:
-    if vm is not None and pool and controller_of(vm) is None:
-        yield f"{pool} does not manage it and gives its name to no other VM; attach puts it back"
-
-
 def _past(events: Sequence[Json], vm: Identity, decisions: Sequence[Logged]) -> list[Json]:
     from poolhouse.runtime.events import last_observed
 
@@ -392,6 +324,7 @@ async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
     from controllers.pool.observe import observe
     from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
     from controllers.pool.snapshot import PoolSnapshot
+    from poolhouse.cli.vm_facts import pool_facts
 
     snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):
@@ -403,6 +336,7 @@ async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
 async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: str) -> State:
     from controllers.replicaset.observe import ReplicaSetSnapshot, list_stores, observe
     from controllers.replicaset.simulate import rows, simulate
+    from poolhouse.cli.vm_facts import replica_set_facts
 
     key = (namespace, replica_set)
     snapshot = observe(await list_stores(api, namespace), key, synced=True, failure=None, burst=BURST)
@@ -414,134 +348,6 @@ async def _replica_set_state(api: Api, namespace: str, vmi: str, replica_set: st
 
 def _no_state(noun: str, problem: str | None) -> State:
     return [f"its {noun} is gone" if problem is None else f"its {noun} is invalid: {problem}"], []
-
-
-def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
-    from controllers.pool.causes import others_with_cause
-    from controllers.pool.lost_base import REMEDY, show
-    from controllers.pool.outages import lost_node, not_ready
-    from controllers.pool.plan import plan
-    from controllers.pool.rollback import with_abort
-    from controllers.pool.rules.lifetime import lifetime_end
-    from poolhouse.api.kinds import meta
-
-    vm = next((each for each in snapshot.vms if each.name == name), None)
-    if vm is None:
-        return
-    snapshot = with_abort(snapshot, now := datetime.now(UTC))
-    pool = snapshot.pool
-    yield from _run_state(vm)
-    if node := lost_node(snapshot, vm):
-        yield f"{not_ready(node)}; KubeVirt starts the VM elsewhere once it is certain that it has ended there"
-    if vm.should_run and not vm.available:
-        for disk, state in snapshot.unready_disks_of(vm).items():
-            yield f"DataVolume {state.describe(disk)}"
-        if others := others_with_cause(snapshot, vm):
-            yield f"{count_noun(others, 'other VM', 'does', 'do')} not start for the same cause"
-    if snapshot.aborted is not None:
-        yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
-    yield _template(snapshot, vm)
-    if (end := lifetime_end(snapshot, vm)) is not None and end > datetime.now(UTC):
-        yield f"its lifetime ends at {format_time(end)} (maxLifetimeSeconds), and the pool then restarts it"
-    if zone := snapshot.zones.get(name):
-        yield f"it is in zone {zone}"
-    if vm.left_fields:
-        yield f"an update lost the revision of its former template, and may have left {show(vm.left_fields)}: {REMEDY}"
-    if vm.restart_required:
-        yield f"KubeVirt says RestartRequired: {vm.restart_required}"
-    if vm.scale_in:
-        yield f"{meta.SCALE_IN} is {vm.scale_in}: {SCALE_IN.get(vm.scale_in, INVALID_SCALE_IN)}"
-    if vm.uid in pool.removals:
-        yield f"{meta.REMOVE_VMS} of its pool names it: the pool deletes it and creates no other VM for it"
-    if pool.spec.paused:
-        yield "its pool is paused"
-    decided = plan(snapshot, now)
-    yield from (f"it waits: {wait.reason}" for wait in decided.waits if wait.name == name)
-    if decided.blocked:
-        yield f"scale-in is blocked: {decided.blocked}"
-    for failing in pool.status.healing.failures if pool.status.healing else ():
-        if failing.name == name and failing.failed_runs:
-            yield f"its last {count_noun(failing.failed_runs, 'VMI')} failed after running"
-    yield from _healing(pool)
-    for healed in pool.status.healing.vms if pool.status.healing else ():
-        if healed.name == name:
-            yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
-
-
-def _template(snapshot: PoolSnapshot, vm: VM) -> str:
-    """Whether the VM and its guest have the template, and how the guest gets it."""
-    from controllers.pool.counts import template_state
-    from controllers.pool.live_updates import is_live, needs_restart
-
-    aborted = snapshot.aborted is not None
-    if snapshot.outdated(vm):
-        return "it gets the former template again" if aborted else "its template is outdated"
-    has = "it has the former template" if aborted else "it has the pool's template"
-    if not needs_restart(snapshot, vm):
-        return has
-    if is_live(snapshot, vm):
-        return f"{has}, and KubeVirt changes its guest while it runs"
-    if template_state(snapshot, vm) == "restart":
-        return f"{has}, and its guest, which started before, needs a restart"
-    return f"{has}, and its guest, which started before, gets it at its next start"
-
-
-def _run_state(vm: VM) -> Iterator[str]:
-    """Whether the VM runs, and what keeps it from it."""
-    if vm.deleting:
-        yield "it is being deleted" + (", and its disks are retained" if vm.retains_disks else "")
-        return
-    if vm.held and vm.hold is not None:
-        then = "deletes" if vm.terminating else "restarts"
-        yield f"it is out of service since {vm.hold.since}, until its lifecycle hooks end and the pool {then} it"
-    elif vm.should_run:
-        status = vm.printable_status or "no status yet"
-        yield "it is ready" if vm.available else f"it should run and is not ready ({status})"
-        yield from _start_failure(vm.vmi)
-        if vm.start_refusal:
-            yield f"KubeVirt says FailedCreate: {vm.start_refusal}"
-    elif vm.run_strategy in ("Once", "RerunOnFailure") or (vm.run_strategy == "Manual" and vm.vmi and vm.vmi.succeeded):
-        yield f"its guest has shut down, and run strategy {vm.run_strategy} does not start it again"
-    else:
-        yield "it should be halted"
-    if vm.start_failures:
-        yield f"its last {count_noun(vm.start_failures, 'start')} failed"
-
-
-def _start_failure(vmi: VMI | None) -> Iterator[str]:
-    if vmi is not None and vmi.start_failure:
-        yield f"KubeVirt says {vmi.start_failure}" + (f": {vmi.message}" if vmi.message else "")
-
-
-def _healing(pool: Pool) -> Iterator[str]:
-    if pool.spec.autohealing is None:
-        yield "healing is off: spec.autohealing of its pool is not set"
-    elif (healing := pool.status.healing) is not None and healing.breaker is not None and healing.breaker.open:
-        yield f"healing has stopped until {healing.breaker.until}: {healing.breaker.message}"
-
-
-def replica_set_facts(snapshot: ReplicaSetSnapshot, name: str) -> Iterator[str]:
-    from controllers.replicaset.plan import describe_end, plan
-
-    vmi = next((each for each in snapshot.owned if each.name == name), None)
-    if vmi is None:
-        return
-    if vmi.deleting:
-        yield "it is being deleted, and is no longer counted"
-    if vmi.final:
-        yield f"it has ended ({describe_end(vmi)})"
-    elif vmi.unknown:
-        yield "its node does not respond, so it is replaced; it may come back"
-    else:
-        yield "it is ready" if vmi.ready else f"it is not ready ({vmi.phase or 'no phase yet'})"
-        yield from _start_failure(vmi)
-    if vmi.migrating:
-        yield "it is being migrated"
-    if vmi.attempt:
-        yield f"{count_noun(vmi.attempt, 'predecessor')} ended soon after creation"
-    yield from (f"it {each.why}" for each in plan(snapshot, datetime.now(UTC)).waits if each.vmi.name == name)
-    if snapshot.replica_set.spec.paused:
-        yield "its replica set is paused"
 
 
 def _lines(found: Json) -> Iterator[str]:

@@ -16,7 +16,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.cli.parameters import short_name
-from poolhouse.cli.why import detached, pool_facts, replica_set_facts, warm_state
+from poolhouse.cli.vm_facts import detached, pool_facts, replica_set_facts, warm_state
 from poolhouse.console import words
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.page import object_path

@@ -14,8 +14,20 @@ from controllers.warmpool.decisions import DELETED_BY_OTHER
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.output import Failed
-from poolhouse.cli.past import Identity, Logged, concerns, deleted_vms, deletion_of, logged, mentions, merge, of_vm
-from poolhouse.cli.why import choose, claim_facts, deletions, parse_reference, pool_facts, who_deleted
+from poolhouse.cli.past import (
+    Identity,
+    Logged,
+    concerns,
+    deleted_vms,
+    deletion_of,
+    deletions,
+    logged,
+    mentions,
+    merge,
+    of_vm,
+)
+from poolhouse.cli.vm_facts import claim_facts, pool_facts, who_deleted
+from poolhouse.cli.why import choose, parse_reference
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 

@@ -21,7 +21,7 @@ from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.pool import POOL, PoolStatus, UpdateAbort, UpdateProgress
 from poolhouse.cli.overview import object_row
 from poolhouse.cli.rollout import finished_vms, progress
-from poolhouse.cli.why import pool_facts
+from poolhouse.cli.vm_facts import pool_facts
 from poolhouse.console import pool_page
 from poolhouse.console.pages import numbers
 from poolhouse.runtime.metrics import PREFIX

@@ -21,7 +21,7 @@ from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
-from poolhouse.cli.why import pool_facts
+from poolhouse.cli.vm_facts import pool_facts
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
 
 GIB = 1 << 30

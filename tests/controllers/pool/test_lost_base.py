@@ -11,7 +11,7 @@ from controllers.pool.lost_base import left_fields, show, unexplained_fields
 from controllers.pool.plan import plan
 from controllers.pool.status import pool_status
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.why import pool_facts
+from poolhouse.cli.vm_facts import pool_facts
 from tests.controllers.pool.builders import NOW, REVISION, snapshot
 from tests.controllers.pool.builders import vm as vm_of_pool
 

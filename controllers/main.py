@@ -31,6 +31,8 @@ from controllers.shared.component import Component
 from controllers.shared.hardware_reports import HardwareReports
 from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
+from controllers.virtualnode.controller import build as virtual_node
+from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
@@ -136,9 +138,10 @@ async def run(
     certificate_policy: CertificatePolicy | None,
     ec2: EC2Settings | None,
     prometheus_server: PrometheusServer | None,
+    node: VirtualNodeSettings | None,
 ) -> None:
     """Without a certificate policy, another program renews the certificates. Without `ec2`, EC2 is disabled. Without a
-    Prometheus, the queries of analyses are errors."""
+    Prometheus, the queries of analyses are errors. Without `node`, there is no virtual node."""
     registry = CollectorRegistry()
     # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
@@ -187,6 +190,8 @@ async def run(
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
             parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
+        if node is not None:
+            parts.append(virtual_node(api, node))
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)
@@ -248,13 +253,14 @@ def main() -> int:
     try:
         settings = Settings.read(os.environ)
         certificate_policy, ec2 = read_certificate_policy(os.environ), read_ec2_settings(os.environ)
+        node = read_virtual_node(os.environ)
         prometheus = PrometheusServer.parse(settings.prometheus_url, settings.prometheus_dir)
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     sys.setswitchinterval(SWITCH_SECONDS)
     logs.configure("controllers", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings, certificate_policy, ec2, prometheus))
+    return lifecycle.run(lambda: run(settings, certificate_policy, ec2, prometheus, node))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import controllers.main
 import defaulter.settings
 import webhook.main
 from controllers.certificates.settings import CertificateSettings
+from controllers.virtualnode.settings import VirtualNodeSettings
 from controllers.warmpool.ec2.settings import EC2Settings
 from poolhouse.service.settings import EnvironmentSettings, reference
 from webhook.hooks import HookSettings
@@ -17,6 +18,7 @@ MODELS: Mapping[str, type[EnvironmentSettings]] = {
     "Controllers": controllers.main.Settings,
     "Controllers: certificates": CertificateSettings,
     "Controllers: EC2": EC2Settings,
+    "Controllers: virtual node": VirtualNodeSettings,
 }
 
 

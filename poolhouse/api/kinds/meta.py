@@ -130,6 +130,10 @@ STATE_SINCE = f"{DOMAIN}/state-since"
 STATE_REASON = f"{DOMAIN}/state-reason"
 CHECK_FAILURES = f"{DOMAIN}/check-failures"
 
+# The resource and the taint of the virtual node, and the label by which the controllers know their Node.
+WARM_VM = f"{DOMAIN}/warm-vm"
+VIRTUAL_NODE = f"{DOMAIN}/virtual-node"
+
 # Label with the winning migration policy of a VMI. KubeVirt's own policy selects the VMI by this label.
 MIGRATION_POLICY = f"{DOMAIN}/migration-policy"
 

@@ -1,0 +1,5 @@
+"""The virtual node: a Node of the cluster whose Pods run on VMs of warm pools.
+
+`capacity.py` counts the VMs that Pods can get, `plan.py` compares the Node with what it should be, and `controller.py`
+writes it. The Node's Lease (`poolhouse/runtime/node_lease.py`) shows Kubernetes that controllers work.
+"""

@@ -29,7 +29,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin wheel client setup lock clean
+.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin wheel client agent setup lock clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -115,6 +115,11 @@ client: setup
 	@$(BIN)/python -m poolhouse.generate.python_client
 	@rm -rf dist/client && mkdir -p dist && cp -r client dist/client && cp LICENSE NOTICE dist/client/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/client && rm -rf dist/client && ls dist/poolhouse_client-*
+
+# The distribution poolhouse-agent: the agent that runs Pods in warm VMs.
+agent: setup
+	@rm -rf dist/agent && mkdir -p dist && cp -r agent dist/agent && cp LICENSE NOTICE dist/agent/
+	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/agent && rm -rf dist/agent && ls dist/poolhouse_agent-*
 
 # The distribution poolhouse. Its extras say what is installed with it: pip install 'dist/poolhouse-VERSION-py3-none-any.whl[cli]'
 wheel: setup

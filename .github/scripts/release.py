@@ -26,7 +26,7 @@ IMAGE_TAG = re.compile(r"poolhouse/poolhouse(?:-[a-z]+)?:(\d[\w.-]*)")
 
 def versions(root: Path) -> Iterator[tuple[str, str]]:
     """Each place of the repository that has the version of the next release, and what it says."""
-    for name in ("pyproject.toml", "client/pyproject.toml"):
+    for name in ("pyproject.toml", "client/pyproject.toml", "agent/pyproject.toml"):
         yield name, tomllib.loads((root / name).read_text())["project"]["version"]
     chart = "charts/poolhouse/Chart.yaml"
     for field in ("version", "appVersion"):

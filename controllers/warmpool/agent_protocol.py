@@ -15,17 +15,17 @@ from poolhouse.service.protobuf import MAP, Field, message_classes
 
 TEXT, NUMBER, LONG, TRUTH, BYTES = "TYPE_STRING", "TYPE_INT32", "TYPE_INT64", "TYPE_BOOL", "TYPE_BYTES"
 Json = Mapping[str, Any]
-Messages = Mapping[str, tuple[Field, ...]]
+Methods = Mapping[str, tuple[str, str]]
+"""The request and the response of each method. A response with `[]` is a stream."""
 
 PACKAGE = "vkvmagent.v0"
 SERVICE = f"{PACKAGE}.ApplicationLifecycle"
-METHODS = {
+METHODS: Methods = {
     "LaunchApplication": ("LaunchApplicationRequest", "LaunchApplicationResponse"),
     "TerminateApplication": ("TerminateApplicationRequest", "TerminateApplicationResponse"),
     "CheckApplicationHealth": ("ApplicationHealthRequest", "ApplicationHealthResponse"),
     "WatchApplicationHealth": ("ApplicationHealthRequest", "[]ApplicationHealthResponse"),
 }
-"""The request and the response of each method. A response with `[]` is a stream."""
 
 # A subset of the messages of the Virtual Kubelet's agent. The field numbers equal those of the agent and of a Pod in
 # Kubernetes, for compatibility with existing agents. What Poolhouse adds to them has numbers from 1000.
@@ -155,7 +155,7 @@ MESSAGES: dict[str, tuple[Field, ...]] = {
 
 LOGS_PACKAGE = "poolhouse.agent.v1"
 LOGS_SERVICE = f"{LOGS_PACKAGE}.Logs"
-LOGS_METHODS = {"ReadLogs": ("LogsRequest", "[]LogsResponse")}
+LOGS_METHODS: Methods = {"ReadLogs": ("LogsRequest", "[]LogsResponse")}
 """What Poolhouse adds to the agent of a Virtual Kubelet."""
 
 LOGS_MESSAGES: dict[str, tuple[Field, ...]] = {
@@ -176,7 +176,7 @@ LOGS_MESSAGES: dict[str, tuple[Field, ...]] = {
 
 HEALTH_PACKAGE = "grpc.health.v1"
 HEALTH_SERVICE = f"{HEALTH_PACKAGE}.Health"
-HEALTH_METHODS = {"Check": ("HealthCheckRequest", "HealthCheckResponse")}
+HEALTH_METHODS: Methods = {"Check": ("HealthCheckRequest", "HealthCheckResponse")}
 SERVING, NOT_SERVING = 1, 2
 """The standard health service of gRPC, whose enumeration is a number here."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 import defaulter.app
 import webhook.app
 from poolhouse.generate import (
+    agent_protocol,
     architecture,
     behaviours,
     dashboard,
@@ -29,6 +30,7 @@ def generated() -> dict[Path, str]:
     """The content of every generated file, by its path in the repository."""
     return {
         **from_kinds.generated(),
+        **agent_protocol.generated(),
         Path("docs/reference/metrics.md"): metrics.page(),
         Path("docs/reference/reasons.md"): reasons.page(),
         Path("tests/designs/sentences.md"): sentences.page(),

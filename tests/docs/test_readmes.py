@@ -1,4 +1,4 @@
-"""The readmes of both distributions link the documentation and the changes by paths that exist."""
+"""The readmes of the distributions link the documentation and the changes by paths that exist."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-@pytest.mark.parametrize("project", [ROOT, ROOT / "client"], ids=["poolhouse", "poolhouse-client"])
+@pytest.mark.parametrize(
+    "project", [ROOT, ROOT / "client", ROOT / "agent"], ids=["poolhouse", "poolhouse-client", "poolhouse-agent"]
+)
 def test_the_readme_of_a_distribution_links_files_that_exist(project: Path) -> None:
     readme = project / tomllib.loads((project / "pyproject.toml").read_text())["project"]["readme"]
     links = re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", readme.read_text())

@@ -47,6 +47,7 @@ Text.
 FILES = {
     "pyproject.toml": '[project]\nname = "poolhouse"\nversion = "{}"\n',
     "client/pyproject.toml": '[project]\nname = "poolhouse-client"\nversion = "{}"\n',
+    "agent/pyproject.toml": '[project]\nname = "poolhouse-agent"\nversion = "{}"\n',
     "charts/poolhouse/Chart.yaml": "version: {0}\nappVersion: '{0}'\nannotations:\n  images: poolhouse/poolhouse:{0}\n",
     "Dockerfile": "# docker build -t poolhouse/poolhouse:{0} .\nFROM debian\nARG VERSION={0}\n",
     "Dockerfile.defaulter": "# -t poolhouse/poolhouse-defaulter:{0}\nFROM debian\nARG VERSION={0}\n",
@@ -266,7 +267,7 @@ def test_files_of_a_release(tmp_path: Path) -> None:
     env |= {"DOWNLOADS": "https://example.test/v1.2.3", "HOMEPAGE": "https://example.test"}
     subprocess.run([str(tree / ".github/scripts/release-files.sh"), "1.2.3"], env=env, check=True, timeout=60)
     assert (tmp_path / "log").read_text().splitlines() == [
-        "make manifests plugin client",
+        "make manifests plugin client agent",
         "python -m poolhouse.stack.helm",
         "helm package charts/poolhouse --destination dist",
         "python -m poolhouse.cli.krew dist --version v1.2.3 --homepage https://example.test --archives https://example.test/v1.2.3",

@@ -1,0 +1,99 @@
+"""Keeps the application over a restart of the agent.
+
+The Pod, which may contain Secrets, is in the runtime directory: systemd keeps it in memory, so that it is gone after a
+reboot of the VM. The state of the containers is on disk, so that the agent can say that the VM was rebooted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from poolhouse_agent.state import ApplicationState, ContainerState, End, ProbeState
+
+Json = dict[str, Any]
+
+REBOOTED, UNKNOWN = "VMRebooted", "ContainerStatusUnknown"
+
+
+@dataclass(frozen=True)
+class Record:
+    """What an earlier agent has written."""
+
+    uid: str
+    pod: bytes | None
+    """None after a reboot of the VM"""
+    state: ApplicationState
+    status: Json
+
+
+class Store:
+    def __init__(self, runtime: Path, state: Path) -> None:
+        self._pod, self._state = runtime / "pod", state / "state.json"
+        self._written = ""
+
+    def begin(self, pod: bytes) -> None:
+        self._state.unlink(missing_ok=True)
+        _replace(self._pod, pod)
+
+    def save(self, uid: str, state: ApplicationState, status: Json) -> None:
+        """Writes only what has changed: most results of probes change nothing."""
+        text = json.dumps({"uid": uid, "state": asdict(_without_times(state)), "status": status})
+        if text != self._written:
+            _replace(self._state, text.encode())
+            self._written = text
+
+    def load(self, now: float) -> Record | None:
+        if not self._state.exists():
+            return None
+        found = json.loads(self._state.read_text())
+        pod = self._pod.read_bytes() if self._pod.exists() else None
+        return Record(found["uid"], pod, _parsed(found["state"], now), found["status"])
+
+
+def after_reboot(status: Json) -> Json:
+    """The status of an application that a reboot of the VM has ended."""
+    if status["phase"] in ("Succeeded", "Failed"):
+        return status
+    message = "the VM was rebooted while the application ran"
+    unknown = {"terminated": {"exitCode": 137, "reason": UNKNOWN, "message": message}}
+    lists: Json = {
+        name: [
+            each if "terminated" in each["state"] else {**each, "state": unknown, "ready": False, "started": False}
+            for each in status[name]
+        ]
+        for name in ("initContainerStatuses", "containerStatuses")
+    }
+    return {**status, **lists, "phase": "Failed", "reason": REBOOTED, "message": message}
+
+
+def _without_times(state: ApplicationState) -> ApplicationState:
+    containers = {
+        name: replace(each, probes={kind: ProbeState(0, passed=probe.passed) for kind, probe in each.probes.items()})
+        for name, each in state.containers.items()
+    }
+    return replace(state, containers=containers)
+
+
+def _parsed(found: Json, now: float) -> ApplicationState:
+    return ApplicationState(
+        **{**found, "containers": {name: _container(each, now) for name, each in found["containers"].items()}}
+    )
+
+
+def _container(found: Json, now: float) -> ContainerState:
+    probes: Mapping[str, Json] = found["probes"]
+    parsed = {kind: ProbeState(now, passed=each["passed"]) for kind, each in probes.items()}
+    return ContainerState(**{**found, "end": End(**found["end"]) if found["end"] else None, "probes": parsed})
+
+
+def _replace(path: Path, content: bytes) -> None:
+    draft = path.with_suffix(".new")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(content)
+    draft.replace(path)

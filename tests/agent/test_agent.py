@@ -1,0 +1,311 @@
+"""The agent as a process: real calls, real containers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from controllers.warmpool import agent_protocol as protocol
+from tests.agent import AGENT
+from tests.waiting import eventually
+
+Json = dict[str, Any]
+SECONDS = 60.0
+
+
+class Agent:
+    """An agent, and calls to it."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.process: asyncio.subprocess.Process | None = None
+        self.channel: Any = None
+
+    async def start(self) -> None:
+        self.process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "poolhouse_agent",
+            *("--listen", "127.0.0.1:0", "--podman-cgroups", "disabled"),
+            *("--state-dir", str(self.directory / "state"), "--runtime-dir", str(self.directory / "run")),
+            stderr=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": str(AGENT)},
+        )
+        assert self.process.stderr is not None
+        seen = b""
+        async for line in self.process.stderr:
+            seen += line
+            if b"listening" in line:
+                break
+        else:
+            raise AssertionError(seen.decode())
+        self.channel = grpc.aio.insecure_channel(line.decode().split()[-1])
+
+    async def end(self, number: int = signal.SIGTERM) -> None:
+        assert self.process is not None
+        await self.channel.close()
+        self.process.send_signal(number)
+        await self.process.communicate()
+
+    async def launch(self, spec: Json, uid: str = "a") -> None:
+        pod = {"metadata": {"name": "web", "namespace": "shop", "uid": uid}, "spec": spec}
+        await self._call("LaunchApplication", pod=protocol.to_message("Pod", pod))
+
+    async def terminate(self, **options: Any) -> None:
+        await self._call("TerminateApplication", **options)
+
+    async def status(self) -> Json:
+        answer = await self._call("CheckApplicationHealth")
+        return protocol.from_message("PodStatus", answer.podStatus)
+
+    async def until(self, reached: Callable[[Json], bool]) -> Json:
+        """The first status of the watch for which this is true."""
+        call = self.channel.unary_stream(
+            f"/{protocol.SERVICE}/WatchApplicationHealth",
+            request_serializer=protocol.messages()["ApplicationHealthRequest"].SerializeToString,
+            response_deserializer=protocol.messages()["ApplicationHealthResponse"].FromString,
+        )(protocol.messages()["ApplicationHealthRequest"](), timeout=SECONDS)
+        async for answer in call:
+            status = protocol.from_message("PodStatus", answer.podStatus)
+            if reached(status):
+                call.cancel()
+                return status
+        raise AssertionError("the watch has ended")
+
+    async def logs(self, container: str, uid: str = "a", **options: Any) -> str:
+        request, response = (protocol.logs_messages()[each] for each in ("LogsRequest", "LogsResponse"))
+        call = self.channel.unary_stream(
+            f"/{protocol.LOGS_SERVICE}/ReadLogs",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )(request(podUID=uid, container=container, **options), timeout=SECONDS)
+        return b"".join([each.content async for each in call]).decode()
+
+    async def _call(self, method: str, **content: Any) -> Any:
+        request, response = (protocol.messages()[name] for name in protocol.METHODS[method])
+        call = self.channel.unary_unary(
+            f"/{protocol.SERVICE}/{method}",
+            request_serializer=request.SerializeToString,
+            response_deserializer=response.FromString,
+        )
+        return await call(request(**content), timeout=SECONDS)
+
+
+@asynccontextmanager
+async def running_agent(directory: Path) -> AsyncIterator[Agent]:
+    agent = Agent(directory)
+    await agent.start()
+    try:
+        yield agent
+    finally:
+        await agent.terminate(gracePeriodSeconds=0)
+        await agent.end()
+
+
+def shell(script: str, name: str = "main", **more: Any) -> Json:
+    return {"name": name, "command": ["sh", "-c", script], **more}
+
+
+def files_in(directory: Path) -> list[str]:
+    return [str(each.relative_to(directory)) for each in directory.rglob("*")]
+
+
+def finished(status: Json) -> bool:
+    return status.get("phase") in ("Succeeded", "Failed")
+
+
+def running(status: Json) -> bool:
+    return status.get("phase") == "Running"
+
+
+async def test_containers_run_after_init_containers_and_their_exit_codes_are_reported(tmp_path: Path) -> None:
+    spec = {
+        "restartPolicy": "Never",
+        "initContainers": [shell("echo one >> $FILE", "first"), shell("echo two >> $(FILE)", "second")],
+        "containers": [
+            shell("cat $FILE; pwd; echo to stderr >&2; exit 3", "fails", workingDir="/tmp"),
+            shell("kill -KILL $$$$", "killed"),
+            shell("true", "succeeds"),
+        ],
+    }
+    for container in (*spec["initContainers"], *spec["containers"]):  # type: ignore[misc]
+        container["env"] = [{"name": "FILE", "value": str(tmp_path / "order")}]
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec)
+        status = await agent.until(finished)
+        ends = {each["name"]: each["state"]["terminated"] for each in status["containerStatuses"]}
+        assert {name: (end["exitCode"], end["reason"]) for name, end in ends.items()} == {
+            "fails": (3, "Error"),
+            "killed": (137, "Error"),
+            "succeeds": (0, "Completed"),
+        }
+        assert ends["killed"]["signal"] == 9
+        assert ends["fails"]["message"].splitlines()[:3] == ["one", "two", "/tmp"]
+        assert sorted((await agent.logs("fails")).splitlines()) == ["/tmp", "one", "to stderr", "two"]
+        assert status["phase"] == "Failed"
+        assert [each["ready"] for each in status["initContainerStatuses"]] == [True, True]
+
+
+async def test_a_launch_is_idempotent_and_another_pod_is_refused(tmp_path: Path) -> None:
+    spec = {"containers": [shell("echo started; exec sleep 1000")]}
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec)
+        first = await agent.until(running)
+        await agent.launch(spec)
+        assert await agent.status() == first
+        with pytest.raises(grpc.aio.AioRpcError, match="runs the Pod shop/web with UID a") as refused:
+            await agent.launch(spec, uid="b")
+        assert refused.value.code() == grpc.StatusCode.FAILED_PRECONDITION
+        with pytest.raises(grpc.aio.AioRpcError, match="containers: Required value") as invalid:
+            await agent.launch({}, uid="b")
+        assert invalid.value.code() == grpc.StatusCode.INVALID_ARGUMENT
+        await agent.terminate(podUID="another")
+        assert await agent.status() == first
+
+
+async def test_termination_signals_the_process_group_and_kills_after_the_grace_period(tmp_path: Path) -> None:
+    obeys = shell("trap 'echo bye; exit 0' TERM; echo up; sleep 1000 & wait", "obeys")
+    ignores = shell("trap '' TERM; echo up; while :; do sleep 1000; done", "ignores")
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"containers": [obeys, ignores]})
+        await agent.until(running)
+        for container in ("obeys", "ignores"):
+            assert (await agent.logs(container, follow=True, limitBytes=3)) == "up\n"
+        await agent.terminate(gracePeriodSeconds=1)
+        ends = {
+            each["name"]: each["state"]["terminated"]["exitCode"]
+            for each in (await agent.status())["containerStatuses"]
+        }
+        assert ends == {"obeys": 0, "ignores": 137}
+        assert await agent.logs("obeys", tailLines=1) == "bye\n"
+        await agent.launch({"containers": [shell("true")], "restartPolicy": "Never"}, uid="b")
+        assert (await agent.until(finished))["phase"] == "Succeeded"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_a_restart_of_the_agent_neither_loses_nor_repeats_the_application(tmp_path: Path, number: int) -> None:
+    script = f"echo run; touch {tmp_path}/up; until [ -e {tmp_path}/stop ]; do sleep 0.1; done; echo end; exit 7"
+    spec = {"restartPolicy": "Never", "containers": [shell(script), shell(f"{script} 2>&1", "other")]}
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec)
+        before = await agent.until(running)
+        await agent.end(number)
+        await agent.start()
+        assert await agent.status() == before
+        await agent.launch(spec)
+        (tmp_path / "stop").touch()
+        status = await agent.until(finished)
+        assert [each["state"]["terminated"]["exitCode"] for each in status["containerStatuses"]] == [7, 7]
+        assert await agent.logs("main") == "run\nend\n"
+
+
+async def test_a_container_that_ends_without_the_agent_is_reported_afterwards(tmp_path: Path) -> None:
+    script = f"until [ -e {tmp_path}/stop ]; do sleep 0.1; done; exit 7"
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"restartPolicy": "Never", "containers": [shell(script)]})
+        await agent.until(running)
+        await agent.end(signal.SIGKILL)
+        (tmp_path / "stop").touch()
+        exit_file = tmp_path / "run" / "runs" / "main" / "0" / "exit"
+        await eventually(exit_file.exists)
+        await agent.start()
+        status = await agent.until(finished)
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 7
+
+
+async def test_after_a_reboot_of_the_vm_the_application_has_failed(tmp_path: Path) -> None:
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"containers": [shell("exec sleep 1000")]})
+        await agent.until(running)
+        await agent.terminate(gracePeriodSeconds=0)
+    state = (tmp_path / "state" / "state.json").read_text()
+    assert '"phase": "Failed"' in state
+    (tmp_path / "state" / "state.json").write_text(state.replace('"phase": "Failed"', '"phase": "Running"'))
+    (tmp_path / "run" / "pod").unlink()  # systemd empties the directory at boot
+    async with running_agent(tmp_path) as agent:
+        status = await agent.status()
+        assert (status["phase"], status["reason"]) == ("Failed", "VMRebooted")
+        await agent.launch({"containers": [shell("exec sleep 1000")]}, uid="b")
+        await agent.until(running)
+
+
+@pytest.mark.skipif(subprocess.call(["unshare", "--mount", "true"]) != 0, reason="this user may not mount")
+async def test_containers_share_volumes_which_are_gone_afterwards(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "mounted" / "deep", tmp_path / "outside"
+    files = [{"path": "a/token", "content": b"\xffsecret", "mode": 0o400}]
+    volumes = [
+        {"name": "scratch", "emptyDir": {}},
+        {"name": "key", "secret": {"secretName": "key"}, "files": files},
+    ]
+    mounts = [
+        {"name": "scratch", "mountPath": str(inside)},
+        {"name": "key", "mountPath": str(tmp_path / "key")},
+        {"name": "key", "mountPath": str(tmp_path / "token"), "subPath": "a/token"},
+    ]
+    script = f"cmp {tmp_path}/token {tmp_path}/key/a/token && stat -c %a {tmp_path}/token && ls -A {inside}"
+    spec = {
+        "restartPolicy": "Never",
+        "volumes": volumes,
+        "initContainers": [shell(f"touch {inside}/first", "init", volumeMounts=mounts)],
+        "containers": [
+            shell(f"{script} && ! touch {tmp_path}/key/b", volumeMounts=mounts),
+            shell(f"touch {outside}; ls -A {inside}", "without"),
+        ],
+    }
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec)
+        status = await agent.until(finished)
+        assert (await agent.logs("main")).splitlines()[:2] == ["400", "first"]
+        assert status["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 0
+        assert await agent.logs("without") == ""
+        await agent.terminate()
+    assert not [each for each in files_in(tmp_path) if "token" in each or "first" in each or "mounted" in each]
+    assert outside.exists()
+
+
+async def test_what_cannot_be_started_is_explained(tmp_path: Path) -> None:
+    containers = [
+        {"name": "nothing", "command": ["/no/such/program"]},
+        shell("true", "nowhere", workingDir="/no/such/directory"),
+    ]
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"restartPolicy": "Never", "containers": containers})
+        status = await agent.until(finished)
+        ends = [each["state"]["terminated"] for each in status["containerStatuses"]]
+        assert [(each["exitCode"], each["reason"]) for each in ends] == [(128, "StartError")] * 2
+        assert ends[0]["message"] == "exec '/no/such/program': No such file or directory"
+        assert ends[1]["message"] == "chdir to workingDir '/no/such/directory': No such file or directory"
+
+
+async def test_probes_gate_each_other_and_a_failed_liveness_probe_restarts_the_container(tmp_path: Path) -> None:
+    def test_of(name: str) -> Json:
+        return {"exec": {"command": ["test", "-e", str(tmp_path / name)]}, "periodSeconds": 1, "failureThreshold": 100}
+
+    main = shell(
+        "echo run; exec sleep 1000",
+        startupProbe=test_of("started"),
+        readinessProbe=test_of("ready"),
+        livenessProbe={**test_of("alive"), "failureThreshold": 1, "terminationGracePeriodSeconds": 0},
+    )
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"containers": [main]})
+        status = await agent.until(running)
+        assert (status["containerStatuses"][0]["started"], status["containerStatuses"][0]["ready"]) == (False, False)
+        for name in ("ready", "alive", "started"):
+            (tmp_path / name).touch()
+        await agent.until(lambda status: bool(status["containerStatuses"][0]["ready"]))
+        (tmp_path / "alive").unlink()
+        status = await agent.until(lambda status: status["containerStatuses"][0]["restartCount"] >= 1)
+        assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
+        (tmp_path / "alive").touch()

@@ -127,7 +127,10 @@ class DisruptionBudget:
 
 
 def _is_to_be_restarted(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """A VM that KubeVirt changes while it runs stays available, so it takes no place in the disruption budget."""
+    """A VM that KubeVirt changes while it runs, or whose guest chooses the time, takes no place in the disruption
+    budget."""
+    if awaits_reboot(snapshot, vm):
+        return False
     return live_updates.needs_restart(snapshot, vm) and may_be_restarted(vm) and not live_updates.is_live(snapshot, vm)
 
 
@@ -153,6 +156,14 @@ def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
     if snapshot.outdated(vm) or awaits_restore(snapshot, vm):
         return True
     return live_updates.needs_restart(snapshot, vm) and (may_be_restarted(vm) or live_updates.is_live(snapshot, vm))
+
+
+def awaits_reboot(snapshot: PoolSnapshot, vm: VM) -> bool:
+    """Whether the VM starts with its new spec when its guest reboots, and the strategy leaves that to the guest:
+    KubeVirt ends the VMI, and the run strategy starts another one."""
+    if snapshot.pool.spec.update_strategy.opportunistic is None or vm.vmi is None:
+        return False
+    return vm.run_strategy == "Always" and vm.vmi.running and vm.vmi.ends_at_reboot
 
 
 def may_be_restarted(vm: VM) -> bool:

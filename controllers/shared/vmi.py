@@ -10,6 +10,7 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.live_updates import UNKNOWN_GUEST, RunningGuest, read_guest
+from poolhouse.api.kubevirt.versions import TERMINATE
 
 DISKS = (
     ("dataVolume", "name"),
@@ -114,6 +115,8 @@ class VMI(ObjectView):
     migrating: bool = False
     evacuated: bool = False
     """Whether KubeVirt, or another controller, is to move the VMI away from its node: an eviction has marked it."""
+    ends_at_reboot: bool = False
+    """Whether the VMI succeeds when its guest reboots (`rebootPolicy: Terminate`)."""
     ended_at: str = ""
     """The time at which the VMI reached its final phase."""
     disks: tuple[str, ...] = ()
@@ -183,6 +186,7 @@ def parse_vmi(document: Json) -> VMI:
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
         evacuated=bool(status.get("nodeName")) and status.get("evacuationNodeName") == status.get("nodeName"),
+        ends_at_reboot=at(document, "spec", "domain", "rebootPolicy") == TERMINATE,
         ended_at=_ended_at(phase, dict(times), conditions),
         disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
         guest=read_guest(document),

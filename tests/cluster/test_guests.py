@@ -444,3 +444,24 @@ async def test_a_guest_whose_service_stops_is_not_ready_and_then_replaced(api: A
         return any(note.startswith("Liveness probe failed: ") for note in notes)
 
     await eventually(told)
+
+
+@pytest.mark.parametrize(("policy", "another"), [("Terminate", True), ("Reboot", False)])
+async def test_a_reboot_of_the_guest_ends_a_vmi_whose_policy_says_so(
+    api: Api, paths: StackPaths, policy: str, another: bool
+) -> None:
+    document = vm("r", annotations={"sim.poolhouse.dev/reboot-seconds": "3"})
+    document["spec"]["template"]["spec"]["domain"]["rebootPolicy"] = policy
+    await api.create(VMS, document)
+    first = await eventually(lambda: any_vmi(api, "r"))
+    await Console(paths, "r").shows(UP, 2)
+    found = await eventually(lambda: any_vmi(api, "r"))
+    assert (found["metadata"]["uid"] != first["metadata"]["uid"]) is another
+
+
+async def any_vmi(api: Api, name: str) -> Json | None:
+    """The VMI, or None between two of them."""
+    try:
+        return await api.get(VMIS, "default", name)
+    except NotFound:
+        return None

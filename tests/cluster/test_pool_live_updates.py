@@ -10,7 +10,7 @@ from typing import Any
 import pytest_asyncio
 
 from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
-from poolhouse.api.kinds.meta import NAMESPACE
+from poolhouse.api.kinds.meta import NAMESPACE, SIM_PREFIX
 from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS, Resource
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, template, until
@@ -158,3 +158,43 @@ async def test_without_live_migrate_require_names_it_and_goes_on_when_it_is_ther
     async with controller(simulated.kubeconfig):
         await complete(guests)
     assert await runs(guests) == before
+
+
+async def test_a_reboot_of_the_guest_takes_an_opportunistic_update(running: Place) -> None:
+    """KubeVirt ends a VMI with `rebootPolicy: Terminate` when its guest reboots, and starts the VM with its spec."""
+    await running.pool(2, template=with_reboot_policy("64Mi"), updateStrategy={"opportunistic": {}})
+    await complete(running)
+    before = await runs(running)
+    await running.change(template=with_reboot_policy("96Mi"))
+    await until(lambda: memory(running), {"96Mi"})
+    assert await runs(running) == before, "the pool restarts no VM"
+    await reboot(running, "web-1")
+    await until(lambda: status(running, "updatedReplicas"), 1)
+    await reboot(running, "web-2")
+    await complete(running)
+    assert {each["spec"]["domain"]["memory"]["guest"] for each in await vmis(running)} == {"96Mi"}
+
+
+def with_reboot_policy(guest: str) -> Json:
+    found = sized(guest=guest)
+    found["spec"]["template"]["spec"]["domain"]["rebootPolicy"] = "Terminate"
+    return found
+
+
+async def memory(place: Place) -> set[str]:
+    """In the specs of the VMs."""
+    found = (await place.machines()).values()
+    return {vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] for vm in found}
+
+
+async def reboot(place: Place, name: str) -> None:
+    """The guest reboots until its VMI is another one."""
+    before = (await runs(place))[name]
+    annotation = f"{SIM_PREFIX}reboot-seconds"
+    await place.meta(name, annotations={annotation: "0"})
+    await until(lambda: is_another(place, name, before), True)
+    await place.meta(name, annotations={annotation: None})
+
+
+async def is_another(place: Place, name: str, before: str) -> bool:
+    return (await runs(place)).get(name, before) != before

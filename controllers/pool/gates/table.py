@@ -145,7 +145,8 @@ GATES: tuple[Gate, ...] = (
         "Strategy",
         strategy,
         UPDATES,
-        "The update strategy is `opportunistic` and the VM is not halted, or its run strategy forbids a restart.",
+        "The update strategy is `opportunistic` and the VM is neither halted nor restarted by its guest, or its run"
+        " strategy forbids a restart.",
         every_change=True,
     ),
     Gate("NewDisk", new_disk, UPDATES, "A disk that replaces another one is not ready."),

@@ -16,7 +16,14 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements
 from controllers.pool.restores import awaits_restore, begin, continue_restore, requested_restore, restore_of
 from controllers.pool.rules.rule import Rule
-from controllers.pool.selection import is_prepared, may_be_restarted, restart, sort_victims, update_has_begun
+from controllers.pool.selection import (
+    awaits_reboot,
+    is_prepared,
+    may_be_restarted,
+    restart,
+    sort_victims,
+    update_has_begun,
+)
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
@@ -26,6 +33,7 @@ from poolhouse.api.kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
 Make = Callable[[], Action]
 UNMANAGED = "the update strategy is unmanaged"
+AT_REBOOT = "its guest gets the template when it reboots"
 
 
 def update(snapshot: PoolSnapshot, now: datetime) -> Iterator[Wanted]:
@@ -90,6 +98,8 @@ def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
         return "the change needs no restart" if vm.vmi else "it is not running yet"
     if live_updates.is_live(snapshot, vm):
         return live_updates.describe(snapshot, vm)
+    if awaits_reboot(snapshot, vm):
+        return AT_REBOOT
     return "" if may_be_restarted(vm) else _at_next_start(vm)
 
 
@@ -137,8 +147,11 @@ def not_updatable(snapshot: PoolSnapshot, vm: VM) -> str:
 def refusal_of_strategy(snapshot: PoolSnapshot, wanted: Disruption) -> str:
     """Why the update strategy, or the VM's run strategy, leaves the VM as it is, or ""."""
     vm = wanted.vm
-    if not vm.halted and not isinstance(snapshot.pool.spec.update_strategy.chosen, UpdateProactive):
-        return "the update strategy is opportunistic, and it is not halted"
+    if snapshot.pool.spec.update_strategy.opportunistic is not None and not vm.halted:
+        if not awaits_reboot(snapshot, vm):
+            return "the update strategy is opportunistic, and it is not halted"
+        if wanted.stops:
+            return f"the update strategy is opportunistic: {AT_REBOOT}"
     return _at_next_start(vm) if not wanted.updates and not may_be_restarted(vm) else ""
 
 

@@ -260,7 +260,8 @@ class UpdateStrategy(Model):
     unmanaged: EmptyObject | None = None
     """The pool updates no VM. Users update VMs."""
     opportunistic: EmptyObject | None = None
-    """Only halted VMs are updated."""
+    """Halted VMs are updated, and VMs with `domain.rebootPolicy: Terminate`, whose guests get the template when they
+    reboot."""
     proactive: UpdateProactive | None = None
     """VMs are updated and restarted, at most `maxUnavailable` at a time. The default."""
 

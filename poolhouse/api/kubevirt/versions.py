@@ -59,6 +59,9 @@ PANIC_DEVICES = FeatureGate("PanicDevices", alpha=(1, 6), beta=(1, 7), general=(
 DECLARATIVE_HOTPLUG_VOLUMES = FeatureGate("DeclarativeHotplugVolumes", alpha=(1, 6), beta=(1, 9))
 HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes", deprecated=(1, 9))
 PERSISTENT_RESERVATION = FeatureGate("PersistentReservation", general=(1, 9))
+REBOOT_POLICY = FeatureGate("RebootPolicy", alpha=(1, 8), beta=(1, 9))
+TERMINATE = "Terminate"
+"""the value of `domain.rebootPolicy` with which a VMI ends when its guest reboots"""
 SIDECAR = FeatureGate("Sidecar")
 SNAPSHOT = FeatureGate("Snapshot", beta=(1, 6))
 READS_BACK_WITHOUT_PLACEHOLDERS: Release = MAIN
@@ -119,6 +122,14 @@ FEATURES = (
         "`domain.devices.watchdog.diag288`",
         "The action of a watchdog without one is written.",
         since=(1, 6),
+    ),
+    Feature(
+        "Restart at a reboot of the guest",
+        "`domain.rebootPolicy`",
+        "A VM with Terminate, whose guest reboots, starts again with its spec: an update that waits for a restart is"
+        " then done.",
+        since=(1, 8),
+        gate=REBOOT_POLICY,
     ),
     Feature(
         "Firmware UUID by virt-api",

@@ -31,6 +31,8 @@ class Faults:
     """seconds until the VMIs of a NotReady node fail; five minutes in KubeVirt"""
     service_seconds: float | None = None
     """seconds of running after which the guest's service stops; None: never"""
+    reboot_seconds: float | None = None
+    """seconds of running after which the guest reboots; None: never"""
     snapshot_seconds: float = 0.5
     """duration of a simulated snapshot"""
     snapshot_fails: bool = False
@@ -50,6 +52,9 @@ class Faults:
     def start_after(self, identity: str) -> float:
         """Returns the seconds that a start takes: the setting, plus up to 25 % as jitter."""
         return self.start_seconds * (1 + 0.25 * hash_fraction(f"{self.seed}/{identity}/start"))
+
+
+NO_FAULTS = Faults()
 
 
 def _number(parse: Callable[[str], float], maximum: float) -> Callable[[str], float]:
@@ -85,6 +90,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
     "service-seconds": ("service_seconds", _seconds, "a number of seconds"),
+    "reboot-seconds": ("reboot_seconds", _seconds, "a number of seconds"),
     "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
     "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),

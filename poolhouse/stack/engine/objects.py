@@ -12,7 +12,7 @@ from defaulter.contract import opted_out, undefaulted_fields
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.timestamps import parse_time
-from poolhouse.api.apimachinery.unstructured import Json, without_nulls
+from poolhouse.api.apimachinery.unstructured import Json, at, without_nulls
 from poolhouse.api.kinds.meta import NODE_LOST, SIM_PREFIX
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.live_updates import (
@@ -24,6 +24,7 @@ from poolhouse.api.kubevirt.live_updates import (
     read_guest,
     without_fields,
 )
+from poolhouse.api.kubevirt.versions import TERMINATE
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.stack.engine import resources
 from poolhouse.stack.engine.vm import hotplug
@@ -129,6 +130,8 @@ class VMI(PhasedObject):
     """names of interfaces that are devices of a node (SR-IOV), which the engine does not have"""
     node_label: str = ""
     start_paused: bool = False
+    ends_at_reboot: bool = False
+    """whether the VMI succeeds when its guest reboots (`rebootPolicy: Terminate`)"""
     memory: int = 0
     """bytes of guest memory"""
     liveness_probe: str = ""
@@ -342,6 +345,7 @@ def read_vmi(document: Json) -> VMI:
         assigned=tuple(str(nic.get("name")) for nic in nics if nic.get("sriov") is not None),
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
+        ends_at_reboot=at(spec, "domain", "rebootPolicy") == TERMINATE,
         memory=guest_memory(domain),
         liveness_probe=_probe_kind(spec.get("livenessProbe")),
         probes=tuple(read_probes(spec)),

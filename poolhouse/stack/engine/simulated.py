@@ -17,6 +17,7 @@ from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
     ABSENT,
     Domain,
+    DomainState,
     HypervisorRefused,
     MigrationAborted,
     Pair,
@@ -76,11 +77,17 @@ def copy_seconds(memory: int, settings: MigrationSettings, dirty: int) -> float:
 
 
 def _running_domain(vmi: VMI, faults: Faults, now: datetime) -> Domain:
-    left = None
-    if faults.crash_seconds is not None and (started := vmi.reached("Running")) is not None:
-        left = seconds_until(started + timedelta(seconds=faults.crash_seconds), now)
-        if left <= 0:
-            return Domain("crashed", vmi.node, reason="the guest crashed after it had started (simulated)")
+    ends: dict[DomainState, tuple[float | None, str]] = {
+        "crashed": (faults.crash_seconds, "the guest crashed after it had started (simulated)"),
+        "off": (faults.reboot_seconds if vmi.ends_at_reboot else None, "the guest has rebooted (simulated)"),
+    }
+    started, waits = vmi.reached("Running"), list[float]()
+    for state, (seconds, reason) in ends.items():
+        if seconds is not None and started is not None:
+            waits.append(seconds_until(started + timedelta(seconds=seconds), now))
+            if waits[-1] <= 0:
+                return Domain(state, vmi.node, reason=reason)
+    left = min(waits, default=None)
     return Domain("paused" if is_paused(vmi) else "running", vmi.node, agent=faults.agent, change_seconds=left)
 
 

@@ -12,6 +12,7 @@ from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, Update
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
+from controllers.pool.rules.rollout import AT_REBOOT
 from controllers.pool.rules.rule import Plan
 from controllers.pool.selection import DisruptionBudget, is_behind
 from controllers.pool.simulate import simulate
@@ -40,7 +41,11 @@ def guest(sockets: int = 1, *, shown: int | None = None, **given: Any) -> Runnin
 def running(ordinal: int, of: str = "r0", *, since: str = "", **given: Any) -> VM:
     """A VM whose VMI was started from the former template."""
     facts: dict[str, Any] = {"guest": guest(), "phase": "Running", "node": "node-1"}
-    own = {key: given.pop(key) for key in ("guest", "phase", "migrating", "evacuated", "created_at") if key in given}
+    own = {
+        key: given.pop(key)
+        for key in ("guest", "phase", "migrating", "evacuated", "created_at", "ends_at_reboot")
+        if key in given
+    }
     started = vmi(f"web-{ordinal}", revision="r0", **facts | own)
     return vm(
         ordinal,
@@ -326,3 +331,36 @@ def test_the_label_of_the_vmi_is_written_once() -> None:
 )
 def test_why_says_what_the_guest_waits_for(found: VM, said: str) -> None:
     assert said in list(pool_facts(pool(found), found.name))
+
+
+REBOOTS = {"run_strategy": "Always", "ends_at_reboot": True}
+
+
+def opportunistic(*vms: VM, **given: Any) -> PoolSnapshot:
+    return pool(*vms, updateStrategy={"opportunistic": {}}, **given)
+
+
+@pytest.mark.parametrize(
+    ("found", "actions", "waits"),
+    [
+        pytest.param(running(1, **REBOOTS), [Update], "", id="the template is written"),
+        pytest.param(written(1, **REBOOTS), [], AT_REBOOT, id="and the guest chooses the time of the restart"),
+        pytest.param(running(1), [], "it is not halted", id="a VM whose guest reboots silently"),
+        pytest.param(
+            running(1, ends_at_reboot=True, run_strategy="RerunOnFailure"),
+            [],
+            "it is not halted",
+            id="KubeVirt does not start it after a reboot",
+        ),
+        pytest.param(running(1, **REBOOTS, phase="Scheduling"), [], "it is not halted", id="no guest yet"),
+    ],
+)
+def test_an_opportunistic_update_waits_for_a_reboot(found: VM, actions: list[type], waits: str) -> None:
+    decided = plan(opportunistic(found), NOW)
+    assert [type(each) for each in decided.actions] == actions
+    assert waits in next((each.reason for each in decided.waits), "")
+
+
+def test_a_vm_that_waits_for_a_reboot_takes_no_place_in_the_disruption_budget() -> None:
+    found = opportunistic(written(1, **REBOOTS), written(2))
+    assert DisruptionBudget.of(found).in_progress == 1

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -36,11 +37,27 @@ from tests.stack.engine.builders import NOW, ago, vmi
         pytest.param("Running", 99, Faults(fail="Stuck"), 0, "running", "", id="a running VMI stays running"),
         pytest.param("Running", 99, Faults(crash_seconds=61), 0, "running", "", id="before crash-seconds"),
         pytest.param("Running", 99, Faults(crash_seconds=60), 0, "crashed", "", id="after crash-seconds of running"),
+        pytest.param("Running", 99, Faults(reboot_seconds=60), 0, "running", "", id="a reboot does not end the VMI"),
     ],
 )
 def test_simulated_domain(phase: str, age: float, faults: Faults, failures: int, state: str, trouble: str) -> None:
     found = simulate_domain(vmi(phase, created=ago(age)), faults, "x", failures, NOW)
     assert (found.state, found.start_problem) == (state, trouble)
+
+
+@pytest.mark.parametrize(
+    ("faults", "state", "left"),
+    [
+        pytest.param(Faults(), "running", None, id="no reboot"),
+        pytest.param(Faults(reboot_seconds=61), "running", 1, id="before"),
+        pytest.param(Faults(reboot_seconds=60), "off", None, id="after"),
+        pytest.param(Faults(reboot_seconds=70, crash_seconds=65), "running", 5, id="a crash comes first"),
+    ],
+)
+def test_a_reboot_ends_a_vmi_whose_reboot_policy_is_terminate(faults: Faults, state: str, left: float | None) -> None:
+    seen = replace(vmi("Running", created=ago(99)), ends_at_reboot=True)
+    found = simulate_domain(seen, faults, "x", 0, NOW)
+    assert (found.state, found.change_seconds) == (state, left)
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,12 @@ from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.kubevirt.versions import DECLARATIVE_HOTPLUG_VOLUMES, PANIC_DEVICES, VIDEO_CONFIG
+from poolhouse.api.kubevirt.versions import (
+    DECLARATIVE_HOTPLUG_VOLUMES,
+    PANIC_DEVICES,
+    REBOOT_POLICY,
+    VIDEO_CONFIG,
+)
 from poolhouse.stack.engine.admission.mutation import default_vmi
 
 CauseType = Literal["FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported"]
@@ -412,19 +417,38 @@ def _interface(interface: Json, here: str, networks: list[Any], before: list[Any
         yield Cause(f"interface {here}.name has malformed PCI address ({address}).", f"{here}.pciAddress")
 
 
+GATED = (
+    (
+        ("domain", "devices", "video"),
+        VIDEO_CONFIG,
+        "Video configuration is specified but the VideoConfig feature gate is not enabled",
+        "video",
+    ),
+    (
+        ("domain", "devices", "panicDevices"),
+        PANIC_DEVICES,
+        "Panic Devices feature gate is not enabled in kubevirt-config",
+        "domain.devices.panicDevices",
+    ),
+    (
+        ("domain", "rebootPolicy"),
+        REBOOT_POLICY,
+        "RebootPolicy is specified but the RebootPolicy feature gate is not enabled",
+        "domain.rebootPolicy",
+    ),
+)
+"""fields that KubeVirt accepts with a feature gate, its message, and the field that the message names"""
+
+
 def _devices(spec: Json, field: str, settings: ClusterSettings) -> Iterator[Cause]:
     devices, path = at(spec, "domain", "devices") or {}, f"{field}.domain.devices"
-    video = devices.get("video")
-    if video is not None and not settings.enables(VIDEO_CONFIG):
-        yield Cause(
-            "Video configuration is specified but the VideoConfig feature gate is not enabled", f"{field}.video"
-        )
-    elif video is not None and devices.get("autoattachGraphicsDevice") is False:
+    for names, gate, message, where in GATED:
+        if at(spec, *names) not in (None, []) and not settings.enables(gate):
+            yield Cause(message, f"{field}.{where}")
+    gated = devices.get("video") is None or not settings.enables(VIDEO_CONFIG)
+    if not gated and devices.get("autoattachGraphicsDevice") is False:
         message = "Video configuration is not allowed when autoattachGraphicsDevice is set to false"
         yield Cause(message, f"{field}.video")
-    if devices.get("panicDevices") and not settings.enables(PANIC_DEVICES):
-        message = "Panic Devices feature gate is not enabled in kubevirt-config"
-        yield Cause(message, f"{path}.panicDevices")
     for index, device in enumerate(devices.get("inputs") or ()):
         if device.get("bus") not in (None, "", "usb", "virtio"):
             yield Cause("Input device can have only virtio or usb bus.", f"{path}.inputs[{index}].bus")

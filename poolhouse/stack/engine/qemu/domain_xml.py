@@ -14,6 +14,8 @@ from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from poolhouse.api.apimachinery import mac_address
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kubevirt.versions import TERMINATE
+from poolhouse.stack.engine.fault_injection import NO_FAULTS, Faults
 from poolhouse.stack.engine.objects import guest_memory
 from poolhouse.stack.engine.qemu.guest_image import GuestImage, command_line
 from poolhouse.stack.engine.resources import disk_kind
@@ -44,10 +46,8 @@ class DomainContext:
     kvm: bool = False
     guest: GuestImage | None = None
     """the built-in Linux; None if the VM boots from a disk"""
-    dirty: int = 0
-    """bytes of memory that the built-in Linux overwrites continuously"""
-    service_seconds: float | None = None
-    """seconds after which the web server of the built-in Linux stops; None: never"""
+    faults: Faults = NO_FAULTS
+    """what the built-in Linux does to itself"""
 
 
 class InvalidDomain(Exception):
@@ -70,7 +70,8 @@ def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) 
         _add(features, "acpi")
     _add(features, "apic")
     _add(root, "clock", offset="utc")
-    for event, answer in (("on_poweroff", "destroy"), ("on_reboot", "restart"), ("on_crash", "destroy")):
+    on_reboot = "destroy" if domain.get("rebootPolicy") == TERMINATE else "restart"
+    for event, answer in (("on_poweroff", "destroy"), ("on_reboot", on_reboot), ("on_crash", "destroy")):
         _add(root, event, text=answer)
     _devices(root, domain.get("devices") or {}, files, host)
     _video(root.find("devices"), vmi["spec"])
@@ -147,7 +148,7 @@ def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
 
 
 def _command_line(vmi: Json, host: DomainContext) -> str:
-    return command_line(vmi["metadata"]["name"], dirty=host.dirty, service_seconds=host.service_seconds)
+    return command_line(vmi["metadata"]["name"], host.faults)
 
 
 def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:

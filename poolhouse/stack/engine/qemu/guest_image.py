@@ -4,7 +4,7 @@ VMs boot the built-in Linux if their image is unreachable. The guest prints its 
 MAC addresses on the serial console. Then the guest counts seconds, so that a test can measure the downtime of a live
 migration, and prints PCI devices that are plugged or unplugged. With the option `dirty`, the guest overwrites memory
 continuously, so that a live migration takes longer. A web server answers on port 80, for probes; with the option
-`service`, it stops after some seconds.
+`service`, it stops after some seconds. With the option `reboot`, the guest reboots after some seconds.
 """
 
 import gzip
@@ -13,6 +13,8 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+
+from poolhouse.stack.engine.fault_injection import NO_FAULTS, Faults
 
 READY_LINE = "poolhouse guest is up"
 """console line of a guest that has booted"""
@@ -68,6 +70,10 @@ if [ -e /sys/class/net/eth0 ]; then
   fi
 fi
 echo "__READY__"
+reboot=$(sed -n 's/.*poolhouse\.reboot=\([0-9]*\).*/\1/p' /proc/cmdline)
+if [ -n "$reboot" ]; then
+  ( sleep $reboot; echo "rebooting"; reboot -f ) &
+fi
 if grep -q poolhouse.probe /proc/cmdline; then poweroff -f; fi
 dirty=$(sed -n 's/.*poolhouse\.dirty=\([0-9]*\).*/\1/p' /proc/cmdline)
 if [ -n "$dirty" ]; then
@@ -108,9 +114,9 @@ class GuestImage:
     initrd: Path
 
 
-def command_line(name: str, *, probe: bool = False, dirty: int = 0, service_seconds: float | None = None) -> str:
-    """Returns the kernel command line. With `probe`, the guest powers off after the boot. The guest continuously
-    overwrites `dirty` bytes of memory, rounded up to whole blocks. Its web server stops after `service_seconds`.
+def command_line(name: str, faults: Faults = NO_FAULTS, *, probe: bool = False) -> str:
+    """Returns the kernel command line. With `probe`, the guest powers off after the boot. Its `dirty_memory` is rounded
+    up to whole blocks.
 
     panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel on a busy machine finds the
     emulated timer broken and panics. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
@@ -119,10 +125,11 @@ def command_line(name: str, *, probe: bool = False, dirty: int = 0, service_seco
     words.append(f"poolhouse.name={name}")
     if probe:
         words.append("poolhouse.probe")
-    if dirty:
-        words.append(f"poolhouse.dirty={-(-dirty // (DIRTY_BLOCK_MIB << 20)) * DIRTY_BLOCK_MIB}")
-    if service_seconds is not None:
-        words.append(f"poolhouse.service={int(service_seconds)}")
+    if faults.dirty_memory:
+        words.append(f"poolhouse.dirty={-(-faults.dirty_memory // (DIRTY_BLOCK_MIB << 20)) * DIRTY_BLOCK_MIB}")
+    for word, seconds in (("service", faults.service_seconds), ("reboot", faults.reboot_seconds)):
+        if seconds is not None:
+            words.append(f"poolhouse.{word}={int(seconds)}")
     return " ".join(words)
 
 

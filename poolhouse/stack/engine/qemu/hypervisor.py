@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -198,8 +198,7 @@ class QemuHypervisor:
         console = settings.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
         has_image = any(pvc.content == "image" for pvc in self._pvcs(document).values())
         guest = None if has_image else settings.guest
-        context = DomainContext(settings.marker, console, settings.kvm, guest, faults.dirty_memory)
-        return replace(context, service_seconds=faults.service_seconds)
+        return DomainContext(settings.marker, console, settings.kvm, guest, faults)
 
     def _pvcs(self, document: Json) -> dict[str, PVC]:
         """Returns the PVCs of the VMI's volumes, by volume name."""

@@ -47,6 +47,7 @@ def with_nic(**nic: Any) -> Json:
         pytest.param(vm(), NEW, id="the smallest VM"),
         pytest.param(with_disk(disk(target={"pciAddress": "0000:08:00.0"}), volumes=1), NEW, id="an addressed disk"),
         pytest.param(with_nic(pciAddress="0000:01:00.0"), NEW, id="an addressed interface"),
+        pytest.param(vm(rebootPolicy="Terminate"), NEW, id="a reboot policy since 1.9"),
         pytest.param(vm(devices={"video": {"type": "vga"}}), NEW, id="video since 1.9"),
         pytest.param(vm(machine={"type": "pc-q35-10.0"}), NEW, id="a machine type"),
         pytest.param(
@@ -144,6 +145,7 @@ def test_refused_vms(document: Json, message: str) -> None:
 @pytest.mark.parametrize(
     ("document", "message"),
     [
+        pytest.param(vm(rebootPolicy="Terminate"), "RebootPolicy feature gate", id="reboot policy"),
         pytest.param(vm(devices={"video": {"type": "vga"}}), "VideoConfig feature gate", id="video"),
         pytest.param(vm(devices={"panicDevices": [{"model": "pvpanic"}]}), "Panic Devices feature gate", id="panic"),
         pytest.param(
@@ -155,7 +157,7 @@ def test_refused_vms(document: Json, message: str) -> None:
 )
 def test_feature_gates(document: Json, message: str) -> None:
     assert [message in cause.message for cause in check_vm(document, OLD)] == [True]
-    gates = frozenset({"VideoConfig", "PanicDevices", "DeclarativeHotplugVolumes"})
+    gates = frozenset({"VideoConfig", "PanicDevices", "RebootPolicy", "DeclarativeHotplugVolumes"})
     assert check_vm(document, ClusterSettings(versions=("v1.8.4",), feature_gates=gates)) == []
 
 

@@ -78,3 +78,11 @@ def test_values_of_a_spec_are_escaped() -> None:
 def test_commas_in_qemu_options_are_escaped() -> None:
     made = domain_xml(vmi(firmware={"serial": "a,uuid=b"}), {}, host())
     assert "serial=a,,uuid=b" in made
+
+
+@pytest.mark.parametrize(
+    ("domain", "answer"),
+    [({}, "restart"), ({"rebootPolicy": "Reboot"}, "restart"), ({"rebootPolicy": "Terminate"}, "destroy")],
+)
+def test_the_reboot_policy_says_what_a_reboot_of_the_guest_does(domain: dict[str, Any], answer: str) -> None:
+    assert f"<on_reboot>{answer}</on_reboot>" in domain_xml(vmi(**domain), {}, host())

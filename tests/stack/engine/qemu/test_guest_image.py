@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 
+from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.qemu.guest_image import command_line, cpio, initrd, load_order, program
 
 
@@ -37,8 +38,16 @@ def test_cpio_records_are_aligned() -> None:
 
 
 def test_dirty_memory_is_rounded_up_to_whole_blocks() -> None:
-    assert "poolhouse.dirty=32" in command_line("vm", dirty=30 << 20)
+    assert "poolhouse.dirty=32" in command_line("vm", Faults(dirty_memory=30 << 20))
     assert "dirty" not in command_line("vm")
+
+
+def test_a_guest_is_told_when_to_reboot_and_to_stop_its_service() -> None:
+    words = command_line("vm", Faults(reboot_seconds=9, service_seconds=5)).split()
+    assert {"poolhouse.reboot=9", "poolhouse.service=5"} <= set(words)
+
+
+def test_the_initrd_has_no_placeholders() -> None:
     assert b"__" not in gzip.decompress(initrd(b"", {}))
 
 

@@ -234,5 +234,5 @@ def _allowed(schema: Mapping[str, Any]) -> str:
         if bound in schema
     ]
     if "pattern" in schema:
-        bounds.append(f"text that matches {schema['pattern']}")
+        bounds.append(f"text that matches `{schema['pattern']}`")
     return ", ".join(filter(None, [text, " and ".join(bounds)]))

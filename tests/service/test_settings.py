@@ -58,7 +58,7 @@ def test_an_address(environment: Mapping[str, str], expected: tuple[str, int]) -
         ("POOLHOUSE_BURST", "1.5", "a whole number, at least 1"),
         ("POOLHOUSE_DEADLINE", "301", "a number, greater than 0 and at most 300"),
         ("POOLHOUSE_ELECTION", "maybe", "true or false"),
-        ("POOLHOUSE_REGION", "US", r"text that matches \^\[a-z\]\*\$"),
+        ("POOLHOUSE_REGION", "US", r"text that matches `\^\[a-z\]\*\$`"),
         ("POOLHOUSE_TLS_SECRET", "tls", "POOLHOUSE_TLS_DIR is required"),
     ],
 )

@@ -292,6 +292,9 @@ class ClaimPolicy(Model):
     allow_application: bool = False
     """Whether claims may run an application in their VM with `spec.application`. It runs with all permissions that the
     VM has, such as those of an EC2 instance profile."""
+    allow_pods: bool = False
+    """Whether Pods of the virtual node may run in the pool's VMs. Everybody who may create Pods in the namespace can
+    then run programs with all permissions that a VM has. `maxPerUser` counts the Pods of each ServiceAccount."""
 
 
 class WarmPoolSpec(Model):

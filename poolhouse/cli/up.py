@@ -23,6 +23,7 @@ from poolhouse.stack.services import SERVICES
 from poolhouse.stack.status_file import StackStatus, tail
 
 DETACHED_LOG = "supervisor"
+VIRTUAL_NODE = "poolhouse"
 
 directory = click.option(
     "--dir",
@@ -46,6 +47,11 @@ directory = click.option(
 @click.option("--detach", is_flag=True, help="Run in the background, and return when the stack is ready.")
 @click.option("--without", multiple=True, type=click.Choice(SERVICES), help="Do not start this service; repeatable.")
 @click.option(
+    "--virtual-node",
+    is_flag=True,
+    help="Run Pods on VMs of warm pools: adds the Node `poolhouse`, and Kubernetes' scheduler and controllers of Pods.",
+)
+@click.option(
     "--apply",
     "manifests",
     multiple=True,
@@ -66,6 +72,7 @@ def up(
     engine: str,
     detach: bool,
     without: tuple[str, ...],
+    virtual_node: bool,
     manifests: tuple[Path, ...],
     certificate_hours: float,
     output: str,
@@ -94,7 +101,8 @@ def up(
                 if quiet:
                     print_structured(output, _status(paths))
                 return
-            wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours))
+            node = VIRTUAL_NODE if virtual_node else ""
+            wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours), node)
             run(wanted, say, show.run if show else None, progress)
         except StackError as broken:
             raise Failed(str(broken)) from None

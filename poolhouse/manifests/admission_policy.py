@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.documentation import AUTOSCALERS
+from poolhouse.manifests.virtual_node import NODE_LEASES
 
 POLICY_NAME = "poolhouse-labels"
 PODS_POLICY_NAME = "poolhouse-pods"
@@ -25,15 +26,18 @@ DISKS_POLICY_NAME = "poolhouse-disks"
 DISK_MARKS_POLICY_NAME = "poolhouse-disk-marks"
 DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 AUTOSCALERS_POLICY_NAME = "poolhouse-autoscalers"
+VIRTUAL_NODE_POLICY_NAME = "poolhouse-virtual-node"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
 KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
 """user that may create the VMI of a VM with these labels: it copies them from the VM, which the policy has checked"""
 
 
-def documents(*, webhook: str = "", controllers: str = "", copiers: Iterable[str] = ()) -> list[Json]:
+def documents(
+    *, webhook: str = "", controllers: str = "", copiers: Iterable[str] = (), virtual_node: str = ""
+) -> list[Json]:
     """All policies, each before its binding, with the user names of the services. Without user names they are those of
-    the chart, which adds them."""
+    the chart, which adds them. `virtual_node` is the name of the virtual node, if there is one."""
     return [
         *policies([user for user in (webhook, controllers) if user], copiers),
         *pod_policies(controllers),
@@ -41,6 +45,7 @@ def documents(*, webhook: str = "", controllers: str = "", copiers: Iterable[str
         *disk_mark_policies(),
         *dry_run_policies(webhook),
         *autoscaler_policies(),
+        *(virtual_node_policies(controllers, virtual_node) if virtual_node else ()),
     ]
 
 
@@ -155,6 +160,46 @@ def dry_run_policies(webhook: str) -> list[Json]:
         },
     }
     return [policy, _binding(DRY_RUNS_POLICY_NAME)]
+
+
+def virtual_node_policies(controllers: str, node: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers writes the status of Pods of the virtual node
+    only, deletes no other Pods, and writes no other Node and no Lease of another one."""
+
+    def validation(resource: str, holds: str, message: str) -> Json:
+        expression = f"request.resource.resource != '{resource}' || {holds}"
+        return {"expression": expression, "message": message, "reason": "Forbidden"}
+
+    rules = (
+        ("", ["UPDATE"], ["pods/status"]),
+        ("", ["DELETE"], ["pods"]),
+        ("", ["CREATE", "UPDATE"], ["nodes", "nodes/status"]),
+        ("coordination.k8s.io", ["CREATE", "UPDATE"], ["leases"]),
+    )
+    policy = {
+        **_named("ValidatingAdmissionPolicy", VIRTUAL_NODE_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {"resourceRules": [_matches(*rule)["resourceRules"][0] for rule in rules]},
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [
+                validation(
+                    "pods",
+                    f"oldObject.?spec.?nodeName.orValue('') == {node!r}",
+                    f"the controllers change and delete only Pods of node {node}",
+                ),
+                validation(
+                    "nodes", f"object.metadata.name == {node!r}", f"the controllers create and change only node {node}"
+                ),
+                validation(
+                    "leases",
+                    f"request.namespace != '{NODE_LEASES}' || object.metadata.name == {node!r}",
+                    f"the controllers keep only the Lease of node {node}",
+                ),
+            ],
+        },
+    }
+    return [policy, _binding(VIRTUAL_NODE_POLICY_NAME)]
 
 
 def autoscaler_policies() -> list[Json]:

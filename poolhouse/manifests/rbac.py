@@ -288,7 +288,6 @@ CA_SECRET_RULES = (
 UNINSTALL_RULES = _webhook_configuration_rules(("delete",), "to remove the webhooks before the webhook stops")
 """cluster-wide rules of the pre-uninstall hook"""
 
-
 LEADER_RULES = (
     PolicyRule(
         "coordination.k8s.io", ("leases",), ("get",), "to see whether the controllers work", names=(meta.CONTROLLERS,)
@@ -302,15 +301,16 @@ def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
     return f"system:serviceaccount:{namespace}:{account_name(service)}"
 
 
-def manifests(services: Iterable[str], namespace: str = meta.NAMESPACE, *, analysis_jobs: bool = False) -> list[Json]:
-    """ServiceAccounts, roles and bindings of the services. The namespace must exist."""
+def manifests(
+    services: Iterable[str], namespace: str = meta.NAMESPACE, *, controllers: tuple[PolicyRule, ...] = ()
+) -> list[Json]:
+    """ServiceAccounts, roles and bindings of the services. `controllers` are the controllers' cluster-wide rules for
+    features that are off by default. The namespace must exist."""
     found = []
     for service in services:
-        rules = (
-            *CLUSTER_RULES.get(service, ()),
-            *(ANALYSIS_JOB_RULES if analysis_jobs and service == "controllers" else ()),
-        )
-        found += _cluster_role(service, namespace, rules) + _namespace_role(service, namespace)
+        more = controllers if service == "controllers" else ()
+        found += _cluster_role(service, namespace, (*CLUSTER_RULES.get(service, ()), *more))
+        found += namespace_role(service, NAMESPACE_RULES.get(service, ()), namespace, namespace)
     return found
 
 
@@ -342,10 +342,9 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
 
 def health_role(namespace: str = meta.NAMESPACE) -> list[Json]:
     """A role by which every user sees whether the controllers work: an outage concerns all of them."""
-    role = {"metadata": {"name": account_name("health"), "namespace": namespace, "labels": _labels()}}
-    found = _role_and_binding(
-        "", {**role, "rules": _rules(LEADER_RULES)}, {"namespace": namespace}, "health", namespace
-    )
+    metadata = {"name": account_name("health"), "namespace": namespace, "labels": _labels()}
+    role = {"metadata": metadata, "rules": _rules(LEADER_RULES)}
+    found = _role_and_binding("", role, {"namespace": namespace}, "health", namespace)
     group = {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
     return [found[0], {**found[1], "subjects": [group]}]
 
@@ -364,12 +363,13 @@ def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> 
     ]
 
 
-def _namespace_role(service: str, namespace: str) -> list[Json]:
-    here = {"namespace": namespace}
-    metadata = {"name": account_name(service), "labels": _labels(service), **here}
-    return _role_and_binding(
-        "", {"metadata": metadata, "rules": _rules(NAMESPACE_RULES.get(service, ()))}, here, service, namespace
-    )
+def namespace_role(
+    service: str, rules: Iterable[PolicyRule], namespace: str, account_namespace: str = meta.NAMESPACE
+) -> list[Json]:
+    """The role of a service in a namespace, and its binding."""
+    metadata = {"name": account_name(service), "labels": _labels(service), "namespace": namespace}
+    document = {"metadata": metadata, "rules": _rules(rules)}
+    return _role_and_binding("", document, {"namespace": namespace}, service, account_namespace)
 
 
 def _role_and_binding(scope: str, role: Json, here: Json, service: str, namespace: str) -> list[Json]:

@@ -32,10 +32,16 @@ from poolhouse.stack.status_file import tail
 
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
+"""programs that each stack needs"""
+SCHEDULER = "kube-scheduler"
+"""program that only a stack with a virtual node needs"""
+BUILT = (*PROGRAMS, SCHEDULER, "kubectl")
+"""parts of the Go program"""
 MINIMUM_VERSIONS = {
     # Poolhouse needs ValidatingAdmissionPolicy, selectable fields and the CEL library of its schemas' rules.
     "kube-apiserver": (1, 31),
     "kube-controller-manager": (1, 31),
+    SCHEDULER: (1, 31),
     "etcd": (3, 5),
 }
 MINIMUM_KUBECTL_VERSION = (1, 31)
@@ -68,18 +74,19 @@ class Programs:
 def find_programs(
     echo: Echo,
     *,
+    needed: tuple[str, ...] = PROGRAMS,
     download: Callable[[Path, Echo], bool] | None = None,
     build: Callable[[Path, Echo], None] | None = None,
 ) -> Programs:
     """Tries the sources in order. `download` returns whether it succeeded; `build` raises `StackError`."""
     download, build = download or Releases().download, build or build_programs
     for directory, origin in _installed():
-        if not (why := why_unusable(directory)):
+        if not (why := why_unusable(directory, needed=needed)):
             return Programs(directory, origin)
-        if any((directory / name).exists() for name in PROGRAMS):
+        if any((directory / name).exists() for name in needed):
             echo(f"not using the control plane of {origin}: {why}")
     cached = cache_dir() / cache_key()
-    if all(os.access(cached / name, os.X_OK) for name in PROGRAMS):
+    if all(os.access(cached / name, os.X_OK) for name in needed):
         return Programs(cached, "the cache")
     if download(cached, echo):
         return Programs(cached, "Kubernetes' releases")
@@ -94,20 +101,25 @@ def _installed() -> Iterator[tuple[Path, str]]:
         yield Path(found).parent, "PATH"
 
 
-def why_unusable(directory: Path, version_of: Callable[[Path], Version | None] | None = None) -> str | None:
+def why_unusable(
+    directory: Path,
+    version_of: Callable[[Path], Version | None] | None = None,
+    needed: tuple[str, ...] = PROGRAMS,
+) -> str | None:
     """Returns why the programs in a directory cannot be used; None if they are usable."""
     version_of = version_of or program_version
     versions: dict[str, Version] = {}
-    for name in PROGRAMS:
+    for name in needed:
         version = version_of(directory / name)
         if version is None:
             return f"{name} is missing in {directory} or does not run"
         if version < MINIMUM_VERSIONS[name]:
             return f"{name} is {_dotted(version)}, and {_dotted(MINIMUM_VERSIONS[name])} is the minimum version"
         versions[name] = version
-    apiserver, manager = versions["kube-apiserver"], versions["kube-controller-manager"]
-    if apiserver != manager:
-        return f"kube-apiserver is {_dotted(apiserver)} and kube-controller-manager {_dotted(manager)}"
+    apiserver = versions["kube-apiserver"]
+    for name in needed:
+        if name.startswith("kube-") and versions[name] != apiserver:
+            return f"kube-apiserver is {_dotted(apiserver)} and {name} {_dotted(versions[name])}"
     return None
 
 
@@ -207,7 +219,7 @@ class Releases:
         directory.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=directory.parent, prefix=".download-") as temporary:
             try:
-                for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
+                for name in (each for each in BUILT if each != "etcd"):
                     echo(f"downloading {name} {version}")
                     _write(
                         Path(temporary) / name,
@@ -281,7 +293,7 @@ def link_programs(program: Path, directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     program.chmod(0o755)
     program.replace(directory / PROGRAM)
-    for name in (*PROGRAMS, "kubectl"):
+    for name in BUILT:
         (directory / name).unlink(missing_ok=True)
         (directory / name).symlink_to(PROGRAM)
 

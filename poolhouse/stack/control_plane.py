@@ -1,11 +1,12 @@
-"""The components of the Kubernetes control plane: etcd, kube-apiserver and kube-controller-manager."""
+"""The components of the Kubernetes control plane: etcd, kube-apiserver, kube-controller-manager and, for the Pods of a
+virtual node, kube-scheduler."""
 
 import json
 from pathlib import Path
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service.certwatcher import write_atomically
-from poolhouse.stack.binaries import Programs
+from poolhouse.stack.binaries import SCHEDULER, Programs
 from poolhouse.stack.certificates import WEBHOOK_CLIENT
 from poolhouse.stack.components import Component, HttpProbe, SocketProbe
 from poolhouse.stack.engine.virt_api import FRONT_PROXY
@@ -21,10 +22,39 @@ CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "serviceaccount-controller",
 )
+POD_CONTROLLERS = (
+    "deployment-controller",
+    "replicaset-controller",
+    "statefulset-controller",
+    "daemonset-controller",
+    "job-controller",
+    "cronjob-controller",
+    "disruption-controller",
+    "endpoints-controller",
+    "endpointslice-controller",
+    "endpointslice-mirroring-controller",
+    "node-lifecycle-controller",
+    "taint-eviction-controller",
+    "pod-garbage-collector-controller",
+    "ttl-after-finished-controller",
+    "root-ca-certificate-publisher-controller",
+    "serviceaccount-token-controller",
+)
+"""Controllers that concern Pods, which run only on a virtual node."""
 
 
-def control_plane_components(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> tuple[Component, ...]:
-    return etcd(programs, paths), _apiserver(programs, paths, ports), _manager(programs, paths, ports)
+def control_plane_components(
+    programs: Programs, paths: StackPaths, ports: dict[str, int], *, pods: bool = False
+) -> tuple[Component, ...]:
+    """With `pods`, the control plane also creates, schedules and evicts Pods."""
+    controllers = (*CONTROLLERS, *(POD_CONTROLLERS if pods else ()))
+    scheduler = (_scheduler(programs, paths, ports),) if pods else ()
+    return (
+        etcd(programs, paths),
+        _apiserver(programs, paths, ports),
+        _manager(programs, paths, ports, controllers),
+        *scheduler,
+    )
 
 
 def etcd(programs: Programs, paths: StackPaths) -> Component:
@@ -127,7 +157,7 @@ def request_header_flags(tls: Path) -> tuple[str, ...]:
     )
 
 
-def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Component:
+def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int], controllers: tuple[str, ...]) -> Component:
     tls = paths.tls_of("cluster")
     return Component(
         "kube-controller-manager",
@@ -141,7 +171,8 @@ def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Co
             f"--service-account-private-key-file={tls}/accounts.key",
             "--use-service-account-credentials=false",
             "--leader-elect=false",
-            f"--controllers={','.join(CONTROLLERS)}",
+            f"--controllers={','.join(controllers)}",
+            f"--root-ca-file={tls}/ca.crt",
             # Shorter than the default of 15 seconds, because users wait for the autoscaler.
             "--horizontal-pod-autoscaler-sync-period=5s",
             # The quota controller counts newly installed kinds only after this time; the default is 5 minutes.
@@ -151,5 +182,27 @@ def _manager(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Co
             "--kube-api-burst=400",
         ),
         ready=HttpProbe(f"https://127.0.0.1:{ports['kube-controller-manager']}/healthz", paths.ca),
+        after=("kube-apiserver",),
+    )
+
+
+def _scheduler(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Component:
+    tls = paths.tls_of("cluster")
+    return Component(
+        SCHEDULER,
+        (
+            programs.command(SCHEDULER),
+            f"--kubeconfig={paths.kubeconfig_of(SCHEDULER)}",
+            # It answers /healthz to everybody, and knows nobody who may ask for more.
+            "--authentication-skip-lookup=true",
+            "--bind-address=127.0.0.1",
+            f"--secure-port={ports[SCHEDULER]}",
+            f"--tls-cert-file={tls}/apiserver.crt",
+            f"--tls-private-key-file={tls}/apiserver.key",
+            "--leader-elect=false",
+            "--kube-api-qps=200",
+            "--kube-api-burst=400",
+        ),
+        ready=HttpProbe(f"https://127.0.0.1:{ports[SCHEDULER]}/healthz", paths.ca),
         after=("kube-apiserver",),
     )

@@ -27,6 +27,8 @@ class User:
 ADMIN = User("poolhouse-admin", (MASTERS,))
 # The controllers, such as the garbage collector, need rights to every resource.
 CONTROLLER_MANAGER = User("system:kube-controller-manager", (MASTERS,))
+# Kubernetes' own roles name this user.
+SCHEDULER = User("system:kube-scheduler", ("system:authenticated",))
 
 
 def service_account(name: str) -> User:

@@ -24,7 +24,7 @@ from poolhouse.api.kinds.kubevirt import (
 )
 from poolhouse.api.kinds.meta import is_installed_by_us
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.manifests import admission_policy, flow_control, rbac, webhooks
+from poolhouse.manifests import admission_policy, flow_control, rbac, virtual_node, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.manifests.rbac import READ, WRITE
 from poolhouse.runtime.api import Api
@@ -33,7 +33,7 @@ from poolhouse.runtime.resource import Resource
 from poolhouse.stack.components import StackError
 from poolhouse.stack.engine.admission import data_volumes
 from poolhouse.stack.engine.admission import server as admission
-from poolhouse.stack.engine.resources import find_condition
+from poolhouse.stack.engine.resources import NODE_NAMES, find_condition
 from poolhouse.stack.engine.virt_api import GROUP, KUBEVIRT_USER
 from poolhouse.stack.engine.vm.subresources import VERBS
 from poolhouse.stack.services import ACCOUNTS
@@ -75,15 +75,16 @@ INVALID_POOL = {
 """The API server's error for this pool shows whether the webhook or only the CRD's schema refused the pool."""
 
 
-async def install_kinds(api: Api) -> None:
-    """Installs all that needs no running service. Returns when the API server serves every kind."""
+async def install_kinds(api: Api, node: str = "") -> None:
+    """Installs all that needs no running service. Returns when the API server serves every kind. `node` is the name of
+    the virtual node, if there is one."""
     definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])
     labels = {meta.PART_OF: meta.POOLHOUSE}
     await apply(
         api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": meta.NAMESPACE, "labels": labels}}]
     )
     roles = [
-        *rbac.manifests(ACCOUNTS, analysis_jobs=True),
+        *_service_roles(node),
         *rbac.user_roles(),
         *rbac.health_role(),
         *kubevirt_roles(),
@@ -91,12 +92,23 @@ async def install_kinds(api: Api) -> None:
             webhook=rbac.service_account_user("webhook"),
             controllers=rbac.service_account_user("controllers"),
             copiers=[rbac.service_account_user("engine")],
+            virtual_node=node,
         ),
         *data_volumes.policies(),
         *flow_control.manifests(),
     ]
     await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
+
+
+def _service_roles(node: str) -> list[Json]:
+    if not node:
+        return rbac.manifests(ACCOUNTS, controllers=rbac.ANALYSIS_JOB_RULES)
+    return [
+        *rbac.manifests(ACCOUNTS, controllers=(*rbac.ANALYSIS_JOB_RULES, *virtual_node.rules(node))),
+        *rbac.namespace_role("controllers", virtual_node.lease_rules(node), virtual_node.NODE_LEASES),
+        *rbac.namespace_role("engine", virtual_node.lease_rules(*NODE_NAMES), virtual_node.NODE_LEASES),
+    ]
 
 
 async def installable_kinds(api: Api) -> list[Kind]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.stack.binaries import SCHEDULER
 from poolhouse.stack.certificates import WEBHOOK_CLIENT
 from poolhouse.stack.components import Component, HttpProbe
 from poolhouse.stack.paths import UNPRIVILEGED_USER, StackPaths
@@ -17,7 +18,7 @@ SERVICES = ("webhook", "defaulter", "controllers", "engine")
 """components that `--without` can leave out"""
 ACCOUNTS = ("webhook", "controllers", "engine")
 """services with a ServiceAccount"""
-PORTS = ("apiserver", "kube-controller-manager", *SERVICES)
+PORTS = ("apiserver", "kube-controller-manager", SCHEDULER, *SERVICES)
 HOSTS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
@@ -62,9 +63,15 @@ def prometheus_config(endpoints: Mapping[str, str], rules: Path = RULES) -> Json
 
 
 def service_components(
-    paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ...], engine: str, nodes: tuple[Component, ...]
+    paths: StackPaths,
+    ports: Mapping[str, int],
+    wanted: tuple[str, ...],
+    engine: str,
+    nodes: tuple[Component, ...],
+    virtual_node: str = "",
 ) -> tuple[Component, ...]:
-    """Returns the wanted services and the nodes. A service waits for few others, because its imports take a second."""
+    """Returns the wanted services and the nodes. A service waits for few others, because its imports take a second.
+    `virtual_node` is the name of the virtual node, if there is one."""
     urls = {
         f"POOLHOUSE_{name.upper()}_URL": url(name, ports) for name in ("defaulter", "controllers") if name in wanted
     }
@@ -73,6 +80,8 @@ def service_components(
         # Without the webhook or the defaulter, no VM gets defaults, so the engine must not wait for them.
         "POOLHOUSE_WAIT_FOR_DEFAULTS_SECONDS": "30" if {"defaulter", "webhook"} <= set(wanted) else "0",
         "POOLHOUSE_RUNTIME_DIR": str(paths.runtime),
+        # Kubernetes' node lifecycle controller runs only for a virtual node.
+        "POOLHOUSE_NODE_LEASES": str(bool(virtual_node)).lower(),
         "POOLHOUSE_DISKS_DIR": str(paths.disks),
     }
     clients = {
@@ -81,7 +90,7 @@ def service_components(
         # A person may try requests by hand.
         "POOLHOUSE_UNKNOWN_CALLERS": "limit",
     }
-    machines = {"POOLHOUSE_MACHINE_CIDRS": GUEST_NETWORK}
+    machines = {"POOLHOUSE_MACHINE_CIDRS": GUEST_NETWORK, "POOLHOUSE_VIRTUAL_NODE": virtual_node}
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.

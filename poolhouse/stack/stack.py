@@ -17,7 +17,7 @@ from poolhouse.manifests import rbac
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.stack import identities, install, prerequisites, services
-from poolhouse.stack.binaries import Echo, Programs, find_programs, link_kubectl
+from poolhouse.stack.binaries import PROGRAMS, SCHEDULER, Echo, Programs, find_programs, link_kubectl
 from poolhouse.stack.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
 from poolhouse.stack.components import Component, ComponentState, SetupStep, StackError
 from poolhouse.stack.control_plane import control_plane_components, write_admission_configuration
@@ -42,6 +42,12 @@ class StackOptions:
     engine: str = "qemu"
     without: frozenset[str] = frozenset()
     certificate_life: timedelta = CERTIFICATE_LIFE
+    virtual_node: str = ""
+    """name of the Node whose Pods run on warm VMs; empty for none"""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        return (*PROGRAMS, SCHEDULER) if self.virtual_node else PROGRAMS
 
     @property
     def services(self) -> tuple[str, ...]:
@@ -71,7 +77,7 @@ def run(
             shutil.rmtree(directory, ignore_errors=True)
         status = StatusFile(paths.status, options.engine, options.without)
         try:
-            programs = find_programs(echo)
+            programs = find_programs(echo, needed=options.programs)
             if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
                 echo("linked kubectl beside poolhouse, because PATH has none newer than 1.31")
             with paths.writing():
@@ -105,12 +111,13 @@ class Stack:
         self._certificates.prepare(now)
         self._write_kubeconfigs()
         write_admission_configuration(self._paths, self._ports)
-        components = [*control_plane_components(programs, self._paths, self._ports), *self._services()]
+        pods = bool(options.virtual_node)
+        components = [*control_plane_components(programs, self._paths, self._ports, pods=pods), *self._services()]
         status.total = len(components)
         self._supervisor = Supervisor(
             components,
             [
-                SetupStep("kinds", lambda: self._setup(install.install_kinds), after=("kube-apiserver",)),
+                SetupStep("kinds", self._install_kinds, after=("kube-apiserver",)),
                 SetupStep("admission", self._set_up_admission, after=("kinds", "webhook")),
                 SetupStep("subresources", self._set_up_subresources, after=("kinds", "engine")),
             ],
@@ -164,6 +171,9 @@ class Stack:
         if watch is not None:
             await self._with_api(watch)
 
+    async def _install_kinds(self) -> None:
+        await self._setup(lambda api: install.install_kinds(api, self._options.virtual_node))
+
     async def _set_up_admission(self) -> None:
         if "webhook" in self._options.services:
             url = services.url("webhook", self._ports)
@@ -215,7 +225,9 @@ class Stack:
             from poolhouse.stack.engine.qemu.libvirtd import libvirtd_components
 
             nodes = libvirtd_components(self._paths, services.worker_uid())
-        return services.service_components(self._paths, self._ports, options.services, options.engine, nodes)
+        return services.service_components(
+            self._paths, self._ports, options.services, options.engine, nodes, options.virtual_node
+        )
 
     def _environment(self) -> Mapping[str, str]:
         """Passes few variables, so that a stack does not depend on the shell that started it."""
@@ -225,6 +237,7 @@ class Stack:
     def _write_kubeconfigs(self) -> None:
         users = {name: identities.service_account(rbac.service_account_user(name)) for name in services.ACCOUNTS}
         users["kube-controller-manager"] = identities.CONTROLLER_MANAGER
+        users[SCHEDULER] = identities.SCHEDULER
         tokens = identities.load_tokens([identities.ADMIN, *users.values()], self._paths.tokens)
         files = {self._paths.kubeconfig_of(name): user for name, user in users.items()}
         files[self._paths.kubeconfig] = identities.ADMIN

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from poolhouse.api.kinds import CLAIM, KINDS
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.manifests import rbac
+from poolhouse.manifests import rbac, virtual_node
+from poolhouse.manifests.rbac import PolicyRule
 
 
 def test_no_rule_has_wildcards_or_secrets() -> None:
-    for rules_of_service in (*rbac.CLUSTER_RULES.values(), *rbac.NAMESPACE_RULES.values(), rbac.ANALYSIS_JOB_RULES):
+    extra = rbac.ANALYSIS_JOB_RULES, virtual_node.rules("poolhouse"), virtual_node.lease_rules("poolhouse")
+    for rules_of_service in (*rbac.CLUSTER_RULES.values(), *rbac.NAMESPACE_RULES.values(), *extra):
         for rule in rules_of_service:
             words = {rule.group, *rule.resources, *rule.verbs}
             assert "*" not in words, rule
@@ -23,11 +25,32 @@ def test_the_defaulter_has_no_rights_and_no_token() -> None:
 
 
 def test_controllers_create_jobs_only_if_the_operator_allows_it() -> None:
-    def resources(**given: bool) -> set[str]:
-        roles = rbac.manifests(["controllers"], **given)
+    def resources(*rules: PolicyRule) -> set[str]:
+        roles = rbac.manifests(["controllers"], controllers=rules)
         return {r for role in roles for rule in role.get("rules") or () for r in rule["resources"]}
 
-    assert resources(analysis_jobs=True) - resources() == {"jobs", "cronjobs"}
+    assert resources(*rbac.ANALYSIS_JOB_RULES) - resources() == {"jobs", "cronjobs"}
+
+
+def test_controllers_write_nodes_and_pods_only_with_a_virtual_node() -> None:
+    def writes(*more: PolicyRule) -> set[tuple[str, str, tuple[str, ...]]]:
+        roles = rbac.manifests(["controllers"], controllers=more)
+        rules = [rule for role in roles for rule in role.get("rules") or () if rule["apiGroups"] == [""]]
+        return {
+            (resource, verb, tuple(rule.get("resourceNames") or ()))
+            for rule in rules
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+            if verb not in ("get", "list", "watch")
+        }
+
+    assert writes(*virtual_node.rules("mine")) - writes() == {
+        ("nodes", "create", ()),
+        ("nodes", "patch", ("mine",)),
+        ("nodes/status", "patch", ("mine",)),
+        ("pods", "delete", ()),
+        ("pods/status", "patch", ()),
+    }
 
 
 def test_controllers_cannot_change_the_spec_of_a_kind() -> None:

@@ -16,8 +16,10 @@ from pathlib import Path
 import pytest
 
 from poolhouse.stack.binaries import (
+    BUILT,
     MODULE,
     PROGRAMS,
+    SCHEDULER,
     Programs,
     Releases,
     Version,
@@ -104,6 +106,20 @@ def test_kubebuilder_assets_come_first(alone: Path, monkeypatch: pytest.MonkeyPa
     assert find_programs(never, download=never, build=never).directory == alone / "path"
 
 
+def test_programs_without_a_scheduler_suffice_until_it_is_needed(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets")))
+    cached = programs(alone / "cache/poolhouse/controlplane" / cache_key())
+    (cached / SCHEDULER).write_text("")
+    (cached / SCHEDULER).chmod(0o755)
+    said: list[str] = []
+    found = find_programs(said.append, needed=(*PROGRAMS, SCHEDULER), download=never, build=never)
+    assert found.directory == cached
+    assert said == [
+        "not using the control plane of KUBEBUILDER_ASSETS: "
+        f"kube-scheduler is missing in {alone / 'assets'} or does not run"
+    ]
+
+
 def test_old_programs_are_skipped_with_a_message(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBEBUILDER_ASSETS", str(programs(alone / "assets", kubernetes="v1.25.0")))
     said: list[str] = []
@@ -131,7 +147,7 @@ def test_the_cache_key_depends_on_the_module(tmp_path: Path) -> None:
 def test_link_programs(tmp_path: Path) -> None:
     (tmp_path / "built").write_text('#!/bin/sh\nbasename "$0"\n')
     link_programs(tmp_path / "built", tmp_path / "cache")
-    for name in (*PROGRAMS, "kubectl"):
+    for name in BUILT:
         assert subprocess.check_output([tmp_path / "cache" / name], text=True) == f"{name}\n"
 
 
@@ -186,7 +202,7 @@ def published(tmp_path: Path) -> Iterator[tuple[Path, Releases]]:
     site = tmp_path / "site"
     kubernetes = site / "kubernetes" / kubernetes_version() / "bin/linux" / architecture()
     kubernetes.mkdir(parents=True)
-    for name in ("kube-apiserver", "kube-controller-manager", "kubectl"):
+    for name in ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl"):
         (kubernetes / name).write_text(name)
         (kubernetes / f"{name}.sha256").write_text(hashlib.sha256(name.encode()).hexdigest())
     etcd = site / "etcd" / etcd_version()
@@ -209,9 +225,7 @@ def published(tmp_path: Path) -> Iterator[tuple[Path, Releases]]:
 def test_downloaded_programs_are_executable(published: tuple[Path, Releases], tmp_path: Path) -> None:
     _, releases = published
     assert releases.download(tmp_path / "got", print)
-    assert {file.name: file.read_text() for file in (tmp_path / "got").iterdir()} == {
-        name: name for name in (*PROGRAMS, "kubectl")
-    }
+    assert {file.name: file.read_text() for file in (tmp_path / "got").iterdir()} == {name: name for name in BUILT}
     assert all(os.access(file, os.X_OK) for file in (tmp_path / "got").iterdir())
 
 

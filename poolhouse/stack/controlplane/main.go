@@ -1,7 +1,7 @@
 // One program for a Kubernetes control plane and its client. The first
 // argument names the part to run (etcd, kube-apiserver,
-// kube-controller-manager or kubectl), and so does the program's own name
-// when it is reached through a link, as busybox does it.
+// kube-controller-manager, kube-scheduler or kubectl), and so does the
+// program's own name when it is reached through a link, as busybox does it.
 package main
 
 import (
@@ -17,12 +17,14 @@ import (
 	kubectl "k8s.io/kubectl/pkg/cmd"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	manager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 )
 
 var parts = map[string]func(){
 	"etcd":                    func() { etcdmain.Main(os.Args) },
 	"kube-apiserver":          func() { os.Exit(cli.Run(apiserver.NewAPIServerCommand())) },
 	"kube-controller-manager": func() { os.Exit(cli.Run(manager.NewControllerManagerCommand())) },
+	"kube-scheduler":          func() { os.Exit(cli.Run(scheduler.NewSchedulerCommand())) },
 	"kubectl":                 func() { os.Exit(cli.Run(kubectl.NewDefaultKubectlCommand())) },
 }
 
@@ -38,6 +40,6 @@ func main() {
 			return
 		}
 	}
-	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kubectl [flags]")
+	fmt.Fprintln(os.Stderr, "usage: controlplane etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubectl [flags]")
 	os.Exit(2)
 }

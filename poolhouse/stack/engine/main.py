@@ -66,6 +66,10 @@ class Settings(ServerSettings):
         ge=0,
     )
 
+    node_leases: bool = setting(
+        "POOLHOUSE_NODE_LEASES", False, "Whether the engine keeps the Leases of its nodes, as kubelets do."
+    )
+
     @property
     def directory(self) -> Path:
         return self.state_dir.resolve()
@@ -116,6 +120,8 @@ async def serve(settings: Settings) -> None:
             log.info("all informers are synced; the engine is %s", settings.engine)
             for name, work in background_tasks(api, informers, backend, nodes, events):
                 group.create_task(work, name=name)
+            for lease in nodes.leases if settings.node_leases else ():
+                group.create_task(lease.run(), name="node-lease")
             if settings.serves_subresources:
                 app = VirtApi(api, backend.hypervisor, informers.not_synced, registry, informers.cluster_settings)
                 clients = settings.tls / "ca.crt" if settings.tls is not None else None

@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
@@ -11,6 +12,7 @@ from poolhouse.api.kinds.meta import NODE_LOST
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.node_lease import NodeLease
 from poolhouse.runtime.resource import NODES
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.objects import Node, either
@@ -19,7 +21,8 @@ from poolhouse.stack.engine.resources import NODE_NAMES, SCHEDULABLE_LABEL, cond
 log = logging.getLogger(__name__)
 
 
-# The embedded stack does not run Kubernetes' node lifecycle controller, so the engine sets its taints.
+# Most stacks do not run Kubernetes' node lifecycle controller, so the engine sets its taints. With that controller both
+# agree: a taint that the engine finds on a node that is not ready stays.
 NOT_READY = "node.kubernetes.io/not-ready"
 UNREACHABLE = "node.kubernetes.io/unreachable"
 
@@ -55,7 +58,8 @@ def fixed_node_status(name: str, hardware: NodeHardware) -> Json:
     resources = {
         "cpu": str(hardware.cpus),
         "memory": f"{hardware.memory >> 10}Ki",
-        "pods": "1000",
+        # The nodes run VMs without Pods, and no kubelet would start a Pod that a scheduler places there.
+        "pods": "0",
         "devices.kubevirt.io/kvm": "1k" if hardware.kvm else "0",
     }
     info = {
@@ -81,8 +85,9 @@ def desired_node(document: Json, problem: str | None, fixed: Json, moment: datet
     )
     status = document.get("status") or {}
     before = status.get("conditions") or ()
-    taints = [taint for taint in spec.get("taints") or () if taint.get("key") not in (NOT_READY, UNREACHABLE)]
-    if problem is not None:
+    obsolete = (NOT_READY, UNREACHABLE) if problem is None else (NOT_READY,)
+    taints = [taint for taint in spec.get("taints") or () if taint.get("key") not in obsolete]
+    if problem is not None and not any(taint.get("key") == UNREACHABLE for taint in taints):
         taints.append({"key": UNREACHABLE, "effect": "NoSchedule"})
     return {
         **document,
@@ -110,6 +115,16 @@ class NodeController:
         node = either(old, new)
         if node.name in NODE_NAMES:
             self.controller.enqueue(node.name)
+
+    @property
+    def leases(self) -> Sequence[NodeLease]:
+        """The Leases without which Kubernetes' node lifecycle controller takes the nodes for lost. A simulated outage
+        ends none: the condition Ready shows it."""
+        return [NodeLease(self._api, name, partial(self._uid, name)) for name in NODE_NAMES]
+
+    def _uid(self, name: str) -> str:
+        node = self._informers.nodes.store.get(("", name))
+        return "" if node is None else node.uid
 
     async def register(self) -> None:
         for name in NODE_NAMES:

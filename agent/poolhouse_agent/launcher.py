@@ -18,7 +18,7 @@ from poolhouse_agent.application import Application, Container
 from poolhouse_agent.log_files import last_lines, remove_old_logs
 from poolhouse_agent.podman import Podman, Refused, environment_text
 from poolhouse_agent.shim import EXIT_FILE, LOCK_FILE, PROCESS_FILE, ShimOrder
-from poolhouse_agent.state import End
+from poolhouse_agent.state import UNKNOWN, End
 from poolhouse_agent.volumes import Volumes
 
 INHERITED = ("PATH", "HOME", "LANG", "TZ")
@@ -78,14 +78,15 @@ class Launcher:
     def log(self, container: Container, number: int) -> Path:
         return self._state / "logs" / container.name / f"{number}.log"
 
-    async def find(self, container: Container, number: int) -> Run | End | None:
+    async def find(self, application: Application, container: Container, number: int) -> Run | End | None:
         """The run that an earlier agent has started; None if it has not come so far."""
         directory, log = self._directory(container, number), self.log(container, number)
         if not (directory / LOCK_FILE).exists():
             return None
         for _ in range(int(FIND_SECONDS / FIND_PAUSE_SECONDS)):
             if not _is_locked(directory / LOCK_FILE):
-                return read_end(directory, log) if (directory / PROCESS_FILE).exists() else None
+                was_started = (directory / PROCESS_FILE).exists()
+                return await self._end(application, container, directory, log) if was_started else None
             if (directory / PROCESS_FILE).exists():
                 shim = json.loads((directory / PROCESS_FILE).read_text())["shim"]
                 with suppress(ProcessLookupError):
@@ -93,7 +94,7 @@ class Launcher:
             await asyncio.sleep(FIND_PAUSE_SECONDS)
         return None
 
-    async def wait(self, run: Run) -> End:
+    async def wait(self, application: Application, container: Container, run: Run) -> End:
         """Waits for the end of the run, whether or not its shim is a child of this process."""
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
         loop.add_reader(run.pidfd, ended.set)
@@ -103,11 +104,18 @@ class Launcher:
             loop.remove_reader(run.pidfd)
             os.close(run.pidfd)
         _reap(run.shim)
-        return read_end(run.directory, run.log)
+        return await self._end(application, container, run.directory, run.log)
+
+    async def _end(self, application: Application, container: Container, directory: Path, log: Path) -> End:
+        end = read_end(directory, log)
+        if container.image and end.reason == UNKNOWN:  # The shim is gone, and podman's container may go on.
+            await self._podman.remove(application, container)
+        return end
 
     async def stop(self, application: Application, container: Container, run: Run, kill: bool) -> None:
         if kill and container.image:
             await self._podman.kill(application, container)
+            return
         with suppress(ProcessLookupError, OSError):
             signal.pidfd_send_signal(run.pidfd, signal.SIGUSR1 if kill else signal.SIGTERM)
 
@@ -170,7 +178,7 @@ def read_end(directory: Path, log: Path) -> End:
         end = End(**json.loads((directory / EXIT_FILE).read_text()))
     except (OSError, ValueError):
         when = directory.stat().st_mtime if directory.exists() else 0.0
-        return End(137, when, reason="ContainerStatusUnknown", message="the container's exit code is not known")
+        return End(137, when, reason=UNKNOWN, message="the container's exit code is not known")
     if end.exit_code and not end.message:
         return End(**{**asdict(end), "message": last_lines(log)})
     return end

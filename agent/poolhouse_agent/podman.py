@@ -71,6 +71,9 @@ class Podman:
     async def kill(self, application: Application, container: Container) -> None:
         await self._run("kill", "--signal", "KILL", name_of(application, container))
 
+    async def remove(self, application: Application, container: Container) -> None:
+        await self._run("rm", "--force", "--ignore", name_of(application, container))
+
     def execution(self, application: Application, container: Container, command: Sequence[str]) -> list[str]:
         return [self.program or "podman", "exec", name_of(application, container), *command]
 

@@ -147,7 +147,7 @@ class Runner:
             own = self._state.of(container)
             if own.phase not in (STARTING, RUNNING):
                 continue
-            found = await self._launcher.find(container, own.restarts)
+            found = await self._launcher.find(self._application, container, own.restarts)
             if isinstance(found, Run):
                 if own.phase == STARTING:
                     own = states.started(container, own, self._clock())
@@ -159,9 +159,7 @@ class Runner:
             elif own.phase == STARTING:
                 await self._set(self._state.with_container(container.name, replace(own, phase=states.WAITING)))
             else:
-                end = End(
-                    137, self._clock(), own.started_at, "ContainerStatusUnknown", "the container's process is gone"
-                )
+                end = End(137, self._clock(), own.started_at, states.UNKNOWN, "the container's process is gone")
                 await self._set(states.exited(self._application, container, self._state, end))
 
     async def _step(self, tasks: asyncio.TaskGroup) -> float | None:
@@ -220,7 +218,7 @@ class Runner:
         await self._set(self._current.with_container(container.name, own))
 
     async def _wait(self, application: Application, container: Container, run: Run) -> None:
-        end = await self._launcher.wait(run)
+        end = await self._launcher.wait(application, container, run)
         del self._runs[container.name]
         log.info("container %s has ended with exit code %d", container.name, end.exit_code)
         await self._set(states.exited(application, container, self._current, end))

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from poolhouse_agent.application import Application, Container
 
 WAITING, STARTING, RUNNING, ENDED = "Waiting", "Starting", "Running", "Ended"
+UNKNOWN = "ContainerStatusUnknown"
+"""the reason of an end whose exit code is not known"""
 FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 10.0, 300.0
 
 
@@ -93,7 +95,7 @@ def launched(application: Application, now: float) -> ApplicationState:
 
 def starting(state: ContainerState) -> ContainerState:
     """`restarts` counts the runs that have ended, so that it also names the files of the new run."""
-    return replace(state, phase=STARTING, reason="ContainerCreating" if state.end is None else state.reason)
+    return replace(state, phase=STARTING, reason=state.reason or "ContainerCreating")
 
 
 def started(container: Container, state: ContainerState, now: float) -> ContainerState:

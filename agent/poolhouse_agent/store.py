@@ -13,11 +13,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from poolhouse_agent.state import ApplicationState, ContainerState, End, ProbeState
+from poolhouse_agent.state import UNKNOWN, ApplicationState, ContainerState, End, ProbeState
 
 Json = dict[str, Any]
 
-REBOOTED, UNKNOWN = "VMRebooted", "ContainerStatusUnknown"
+REBOOTED = "VMRebooted"
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,6 @@ RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin
 
 EC2_FILES = (
     "cluster/test_warm_ec2.py",
-    "controllers/warmpool/ec2/test_agent.py",
     "controllers/warmpool/ec2/test_client.py",
     "controllers/warmpool/ec2/test_settings.py",
 )

@@ -7,9 +7,12 @@ author what the author could not read. `ASKED` is the table of what is asked; do
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
+from poolhouse.api.kinds.application_sources import sources
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.kubevirt import DATA_SOURCE
@@ -19,12 +22,13 @@ from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.runtime import access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import SECRETS, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, SECRETS, Resource
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 TEMPLATE = ("spec", "template")
 DISKS = ("spec", "dataVolumeTemplates")
+POD_STATUS = Resource("", "v1", "pods/status", "Pod")
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,19 @@ def _keys_of_a_claim(claim: Json | None, namespace: str) -> Iterator[Reference]:
         yield Reference("spec.personalization.sshPublicKeySecret", namespace, str(name))
 
 
-def _variables_of_a_claim(claim: Json | None, namespace: str) -> Iterator[Reference]:
-    for number, container in entries(claim, "spec", "application", "containers"):
-        for index, variable in entries(container, "env"):
-            if name := at(variable, "valueFrom", "secretKeyRef", "name"):
-                path = f"spec.application.containers[{number}].env[{index}].valueFrom.secretKeyRef.name"
-                yield Reference(path, namespace, str(name))
+def _application(kind: Literal["ConfigMap", "Secret"]) -> Find:
+    """The objects of this kind that the application of a claim uses."""
+
+    def find(claim: Json | None, namespace: str) -> Iterator[Reference]:
+        for path, name in sources(at(claim, "spec", "application"), kind):
+            yield Reference(f"spec.application{path}", namespace, name)
+
+    return find
+
+
+def _certificates_of_a_pool(pool: Json | None, namespace: str) -> Iterator[Reference]:
+    if name := at(pool, "spec", "agent", "tls", "secretName"):
+        yield Reference("spec.agent.tls.secretName", namespace, str(name))
 
 
 def _tracked(*flag: str) -> Find:
@@ -80,6 +91,7 @@ def _tracked(*flag: str) -> Find:
 
 
 _SOURCE_REF = "`sourceRef` of `dataVolumeTemplates`, with `trackDataSources`"
+_APPLICATION = "`{}` and `{}` of the containers of `application`, `{}` of its volumes"
 _IMAGES = "The controllers write the claims and snapshots that it points at into the status, revisions and VMs"
 
 ASKED: tuple[Asked, ...] = (
@@ -109,11 +121,27 @@ ASKED: tuple[Asked, ...] = (
     ),
     Asked(
         (CLAIM,),
-        "`application.containers[].env[].valueFrom.secretKeyRef`",
+        _APPLICATION.format("secretKeyRef", "secretRef", "secret") + ", `imagePullSecrets`",
         SECRETS,
         "In the claim's namespace",
         "The controllers pass its values to the application",
-        _variables_of_a_claim,
+        _application("Secret"),
+    ),
+    Asked(
+        (CLAIM,),
+        _APPLICATION.format("configMapKeyRef", "configMapRef", "configMap"),
+        CONFIG_MAPS,
+        "In the claim's namespace",
+        "The controllers pass its values to the application",
+        _application("ConfigMap"),
+    ),
+    Asked(
+        (WARM_POOL,),
+        "`agent.tls.secretName`",
+        SECRETS,
+        "In the pool's namespace",
+        "The controllers present its certificate to the agents",
+        _certificates_of_a_pool,
     ),
 )
 
@@ -145,6 +173,11 @@ NOT_ASKED: tuple[tuple[str, str], ...] = (
         "Kubernetes has no rights on objects of AWS. The author needs `create ec2instances.poolhouse.dev`, and the AWS"
         " role of the controllers is the limit",
     ),
+    (
+        "`application` of a claim that the controllers make for a Pod",
+        "In the Pod's namespace. Who may create Pods there may mount them, and admission has decided about the Pod."
+        " Such a claim has a Pod as its controller, and its author may patch `pods/status`, as kubelets may",
+    ),
 )
 """Fields that name other objects, and who decides about them."""
 
@@ -162,6 +195,8 @@ class ReferenceReview:
         user = request.user.get("username") or "an unknown user"
         try:
             async with asyncio.timeout(self._budget_seconds):
+                if await self._is_of_a_pod(request):
+                    return AdmissionResponse()
                 allowed = await asyncio.gather(*(self._may_get(request.user, *each) for each in new))
         except (ApiError, TimeoutError) as error:
             (resource, _, _), path = next(iter(new.items()))
@@ -174,8 +209,18 @@ class ReferenceReview:
         )
         return AdmissionResponse(problems=problems, forbidden=bool(problems))
 
+    async def _is_of_a_pod(self, request: AdmissionRequest) -> bool:
+        """Whether the object is the claim of a Pod, whose own kubelet could mount what the claim names."""
+        owner = controller_of(request.object or {})
+        if request.kind != CLAIM.kind or owner is None or (owner.get("apiVersion"), owner.get("kind")) != ("v1", "Pod"):
+            return False
+        return await self._may(request.user, "patch", POD_STATUS, request.namespace, str(owner.get("name") or ""))
+
     async def _may_get(self, user: Json, resource: Resource, namespace: str, name: str) -> bool:
-        review = access_review.subject_access_review(user, "get", resource, namespace, name)
+        return await self._may(user, "get", resource, namespace, name)
+
+    async def _may(self, user: Json, verb: str, resource: Resource, namespace: str, name: str) -> bool:
+        review = access_review.subject_access_review(user, verb, resource, namespace, name)
         return access_review.is_allowed(
             await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
         )

@@ -1,26 +1,25 @@
-"""What `spec.application` of a claim becomes: the spec of a Pod for an agent, or commands for cloud-init.
+"""Whether VMs of a pool can run `spec.application` of a claim, and how cloud-init starts it in a VM without an agent.
 
-The agent of an EC2 instance gets the whole application, with the values of its Secrets, at the hand-over. A VM has no
-agent: KubeVirt can neither run a program in a guest nor change its cloud-init data after it has booted. So a VM is
-created for the claim, and cloud-init starts the commands of the application as systemd services.
+An agent gets the whole application at the hand-over. Without an agent, KubeVirt can neither run a program in a guest
+nor change its cloud-init data after it has booted. So a VM is created for the claim, and cloud-init starts the commands
+of the application as systemd services.
 """
 
 import copy
-from base64 import b64decode
+from collections.abc import Iterator
 from typing import Any
 
 import yaml
 
-from controllers.claim.personalization import CLOUD_INIT_METHODS, TRANSIENT
+from controllers.claim.personalization import CLOUD_INIT_METHODS
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.application import Application, Container
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import SECRETS
 
 CLOUD_CONFIG = "#cloud-config"
+ALTERNATIVE = "give commands with plain values"
 RESTARTS = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
 """systemd's setting Restart, by restart policy"""
 
@@ -32,23 +31,45 @@ def refusal(application: Application | None, template: Json, *, allowed: bool) -
     if not allowed:
         message = "application: claimPolicy.allowApplication of the pool is not true"
         return Failure(ClaimReason.APPLICATION_NOT_ALLOWED, message)
+    if has_agent(template):
+        return None
     if "spec" not in template:
-        if template.get("protocol") == "GRPC":
-            return None
         return _unsupported("spec.ec2.protocol of the pool is not GRPC, so its instances have no agent")
-    if images := [c.name for c in application.containers if c.image]:
-        return _unsupported(f"container {images[0]} has an image, and a VM has no agent that runs it; give a command")
-    if secrets := application.secrets:
-        return _unsupported(f"Secret {secrets[0]}: the cloud-init data of a VM is no secret; only agents get Secrets")
+    if needs := next(_needs_of_an_agent(application), ""):
+        return _unsupported(f"{needs}, and the pool has no agent; set spec.agent of the pool, or {ALTERNATIVE}")
     if _cloud_config(template) is None:
         volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume with userData that begins with {CLOUD_CONFIG}"
-        return _unsupported(f"the pool's template needs {volume}")
+        return _unsupported(f"the pool's template needs {volume}, or the pool needs spec.agent")
     return None
+
+
+def has_agent(template: Json) -> bool:
+    """Whether an agent in the pool's VMs or instances starts applications."""
+    if "spec" in template:
+        return bool(at(template, "metadata", "annotations", meta.AGENT))
+    return template.get("protocol") == "GRPC"
+
+
+def _needs_of_an_agent(application: Application) -> Iterator[str]:
+    """What cloud-init cannot do for the application."""
+    if application.init_containers:
+        yield f"init container {application.init_containers[0].name} needs an agent that waits for its end"
+    for container in application.containers:
+        if container.image:
+            yield f"container {container.name} has an image"
+        if container.liveness_probe or container.readiness_probe or container.startup_probe:
+            yield f"container {container.name} has a probe"
+    if application.volumes:
+        yield f"the application has volume {application.volumes[0].name}"
+    if application.secrets:
+        yield f"cloud-init data is no secret, so it cannot have Secret {application.secrets[0]}"
+    if application.config_maps:
+        yield f"only an agent gets ConfigMap {application.config_maps[0]}"
 
 
 def needs_boot(application: Application | None, template: Json) -> str:
     """Why only a VM that is created for the claim can run the application, or an empty string."""
-    if application is None or "spec" not in template:
+    if application is None or "spec" not in template or has_agent(template):
         return ""
     return "the application of the claim starts when its VM boots"
 
@@ -56,7 +77,7 @@ def needs_boot(application: Application | None, template: Json) -> str:
 def with_application(template: Json, application: Application | None) -> Json:
     """The template of a VM that is created for the claim, whose cloud-init starts the application."""
     config = _cloud_config(template)
-    if application is None or config is None:
+    if application is None or config is None or has_agent(template):
         return template
     changed = copy.deepcopy(template)
     volume, kind = _cloud_init_volume(changed) or ({}, "")
@@ -65,45 +86,6 @@ def with_application(template: Json, application: Application | None) -> Json:
     config["runcmd"] = [*(given if isinstance(given, list) else []), *commands]
     volume[kind]["userData"] = f"{CLOUD_CONFIG}\n{yaml.safe_dump(config, sort_keys=False)}"
     return changed
-
-
-async def read_pod_spec(api: Api, namespace: str, application: Application) -> Json | Failure:
-    """The application as the spec of a Pod, with the values of Secrets in the place of their names. Raises errors that
-    pass by themselves."""
-    contents: dict[str, Json | None] = {}
-    for name in application.secrets:
-        try:
-            contents[name] = (await api.get(SECRETS, namespace, name)).get("data") or {}
-        except NotFound:
-            contents[name] = None
-        except TRANSIENT:
-            raise
-        except ApiError as error:
-            message = f"application: Secret {name}: {error.message}; see Applications in the documentation of EC2"
-            return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
-    spec = application.json()
-    for container, document in zip(application.containers, spec["containers"], strict=True):
-        env = []
-        for variable in container.env:
-            value: str | None = variable.value or ""
-            if variable.value_from is not None:
-                ref = variable.value_from.secret_key_ref
-                value = _entry(contents[ref.name], ref.key)
-                if value is None and not ref.optional:
-                    there = "has no" if contents[ref.name] is not None else "does not exist; it needs"
-                    message = f"application: Secret {ref.name} {there} entry {ref.key} of text"
-                    return Failure(ClaimReason.APPLICATION_SECRET_MISSING, message)
-            if value is not None:
-                env.append({"name": variable.name, "value": value})
-        document["env"] = env
-    return spec
-
-
-def _entry(content: Json | None, key: str) -> str | None:
-    try:
-        return b64decode(str((content or {})[key])).decode()
-    except (KeyError, ValueError):
-        return None
 
 
 def _unsupported(message: str) -> Failure:

@@ -12,7 +12,8 @@ from datetime import datetime
 
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator
-from controllers.claim.application import read_pod_spec, with_application
+from controllers.claim.application import with_application
+from controllers.claim.application_pod import read_pod
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
 from controllers.claim.personalization import Personalizer, key_at_boot, labels, personalize_template
@@ -21,6 +22,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
 from controllers.shared.decisions import decision
 from controllers.shared.status_writer import status_patch
+from controllers.warmpool.agent import Launched
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.naming import draw_placement
@@ -42,6 +44,8 @@ log = logging.getLogger(__name__)
 
 RESERVATION_WRITES = 3
 """Attempts to reserve a VM. A status update of the VM may cause a conflict although the VM is still unclaimed."""
+TERMINATE_SECONDS = 2.0
+"""Time limit for an agent's answer to TerminateApplication. The agent goes on after it."""
 RETRIES = Backoff(base_seconds=1, cap_seconds=30)
 """backoff between attempts to create or reserve a VM after a refusal that may pass"""
 
@@ -78,17 +82,17 @@ class ClaimWriter:
                 await self._activate(vm, backend, record)
             case steps.CheckHealth(vm):
                 readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
-                pod_spec = s.application if isinstance(s.application, dict) else None
-                record.health = await backend.check(vm, readiness, spec.timeout_seconds, pod_spec)
-                if s.has_agent and record.health.verdict == "Healthy":  # the check was one of the application
-                    record.application_health = record.health, self.clock()
+                pod = s.application if isinstance(s.application, dict) else None
+                record.health = await backend.check(vm, readiness, spec.timeout_seconds, pod)
+                if isinstance(record.health, Launched):
+                    record.application_health = record.health.application, self.clock()
             case steps.ReadApplication():
-                assert s.claim.spec.application is not None
-                found = await read_pod_spec(self.api, s.claim.namespace, s.claim.spec.application)
-                record.application = found, self.clock()
+                record.application = await read_pod(self.api, s.claim), self.clock()
             case steps.CheckApplication(vm):
                 timeout = (s.pool.spec.health if s.pool else HealthSpec()).timeout_seconds
                 record.application_health = await backend.check_application(vm, timeout), self.clock()
+            case steps.TerminateApplication(vm):
+                await self._terminate_application(s, vm, backend, record)
             case steps.PersonalizeVM(vm):
                 await self._personalize(s, vm, backend, record)
             case steps.HandOverVM(vm):
@@ -107,6 +111,14 @@ class ClaimWriter:
                 await self._delete_claim(s.claim)
             case steps.Requeue():
                 raise AssertionError("Requeue writes nothing")
+
+    async def _terminate_application(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+        """An agent may answer only when the application has ended, so that an answer is not waited for."""
+        assert s.claim.spec.application is not None
+        record.terminated_at, record.application_health = self.clock(), None
+        grace = s.claim.spec.application.termination_grace_period_seconds
+        log_event(log, "VMDeleting", f"stops the application in {vm.name}", about=vm, claim=s.claim.name)
+        await backend.terminate_application(vm, s.claim.application_owner.uid, grace, TERMINATE_SECONDS)
 
     async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
         found = await backend.find(s.claim.namespace, s.claim.uid)

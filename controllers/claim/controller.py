@@ -10,7 +10,7 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.plan import plan
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
-from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step
+from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
 from controllers.shared.vmi import VMI
 from controllers.warmpool.ec2.tags import has_agent
 from controllers.warmpool.health import needs_probe
@@ -46,7 +46,8 @@ class ClaimObserver:
             not_personalized=not_personalized if personalized == claim.vm_uid else None,
             deletion=record.deletion,
             application=record.read_application(now),
-            has_agent=any(vm.uid == claim.vm_uid and has_agent(vm) for vm in vms),
+            has_agent=any(vm.uid == claim.vm_uid and _has_agent(claim, vm) for vm in vms),
+            ending_seconds=None if record.terminated_at is None else now - record.terminated_at,
             timeline=record.timeline,
         )
         if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in vms):
@@ -78,6 +79,11 @@ class ClaimObserver:
         uid = next((vm.pool_uid for vm in vms if vm.uid == claim.vm_uid or not claim.vm_uid), "")
         found = self.allocator.stores.pools.by("uid", uid)
         return next((pool for pool in found if isinstance(pool, WarmPool)), None)
+
+
+def _has_agent(claim: Claim, vm: WarmVM) -> bool:
+    """Whether the agent in the VM knows the health of an application. An agent of an EC2 instance always has one."""
+    return has_agent(vm) or (bool(vm.agent) and claim.spec.application is not None)
 
 
 MAX_STEPS = 40
@@ -144,7 +150,7 @@ class ClaimController:
     async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
         """Executes the step. Network health checks release their slot, so that VMs of one pool that do not answer do
         not delay claims of other pools."""
-        probes = isinstance(step, CheckApplication) or (
+        probes = isinstance(step, CheckApplication | TerminateApplication) or (
             isinstance(step, CheckHealth) and snapshot.pool is not None and needs_probe(snapshot.pool)
         )
         if not probes:

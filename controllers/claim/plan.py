@@ -35,8 +35,9 @@ from math import inf
 
 from controllers.claim import application, overrides, personalization, status, steps
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
+from controllers.claim.snapshot import ENDING_CHECK_SECONDS, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
+from controllers.warmpool.agent import ApplicationHealth
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from poolhouse.api.kinds.claim import Phase
@@ -54,6 +55,8 @@ REACTIVATE_SECONDS = 1.0
 """interval of repeated requests to start or unpause a VM"""
 ACTIVATION_SECONDS = {"Warm": 15.0, "Resumed": 60.0}
 """time limits for a bound VM to become healthy, by launch type; the default is `readiness.timeoutSeconds`"""
+TERMINATION_MARGIN_SECONDS = 2.0
+"""time after the grace period in which an agent may kill its application"""
 QUIET_SECONDS = 5.0
 """The status reports an unhealthy VM only after this time, because most bound VMs become healthy sooner."""
 
@@ -61,9 +64,9 @@ QUIET_SECONDS = 5.0
 def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
     claim = s.claim
     if claim.deleting:
-        return _delete_vm(s, "its claim is being deleted") or steps.Requeue()
+        return _end_vm(s, "its claim is being deleted") or steps.Requeue()
     if claim.finished:
-        return _delete_vm(s, f"its claim is {claim.status.phase}") or _clean_up(s, now)
+        return _end_vm(s, f"its claim is {claim.status.phase}") or _clean_up(s, now)
     if claim.spec.release or claim.status.phase == "Releasing":
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
@@ -81,7 +84,7 @@ def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
 def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if s.claim.status.phase != "Releasing":
         return steps.UpdateStatus(status.releasing(s, now))
-    if step := _delete_vm(s, "its claim was released"):
+    if step := _end_vm(s, "its claim was released"):
         return step
     if not s.vms_known:
         return steps.FindVMs()
@@ -103,6 +106,28 @@ def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
     finished = s.claim.status.finished_at or s.claim.created_at
     end = time_or_min(finished) + timedelta(seconds=seconds)
     return steps.DeleteClaim() if now >= end else steps.Requeue(_seconds_until(end, now))
+
+
+def _end_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
+    """Deletes the VM after its agent has stopped the application, or after the grace period of the application."""
+    vm, app = s.bound_vm, s.claim.spec.application
+    if vm is None or app is None or not s.has_agent:
+        return _delete_vm(s, reason)
+    if s.ending_seconds is None:
+        return steps.TerminateApplication(vm)
+    left = app.termination_grace_period_seconds + TERMINATION_MARGIN_SECONDS - s.ending_seconds
+    if left <= 0 or _has_ended(s.application_health):
+        return _delete_vm(s, reason)
+    return (
+        steps.CheckApplication(vm) if s.application_health is None else steps.Requeue(min(ENDING_CHECK_SECONDS, left))
+    )
+
+
+def _has_ended(health: Health | None) -> bool:
+    """Whether the application has ended, or the agent that could stop it does not answer."""
+    if not isinstance(health, ApplicationHealth):
+        return health is not None
+    return health.status.get("phase") not in ("Pending", "Running", "Unknown")
 
 
 def _delete_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
@@ -279,12 +304,13 @@ def _bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
-    """Whether the hand-over leaves the VM unchanged. The check of an EC2 instance launches the application."""
+    """Whether the hand-over leaves the VM unchanged. The check by an agent launches the application."""
     warm = status.launch(s, vm)[0] == "Warm"
     return (
         warm
         and s.pool is not None
         and s.pool.spec.ec2 is None
+        and not _needs_agent(s)
         and not personalization.is_personalized(s.claim.spec.personalization)
     )
 
@@ -381,9 +407,10 @@ def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 
 def _needs_agent(s: ClaimSnapshot) -> bool:
-    """Whether an agent starts the application of the claim. In a VM, cloud-init does."""
-    in_a_vm = s.claim.status.vm_ref is not None or (s.pool is not None and s.pool.spec.ec2 is None)
-    return s.claim.spec.application is not None and not in_a_vm
+    """Whether an agent starts the application of the claim. In a VM without an agent, cloud-init does."""
+    if s.claim.spec.application is None:
+        return False
+    return s.has_agent if s.pool is None else application.has_agent(s.pool.template)
 
 
 def _needs_personalization(s: ClaimSnapshot) -> bool:

@@ -19,7 +19,10 @@ class ClaimReason(Reason):
     PERSONALIZATION_NOT_ALLOWED = "PersonalizationNotAllowed", "The pool does not allow this personalization."
     APPLICATION_NOT_ALLOWED = "ApplicationNotAllowed", "The pool does not allow applications."
     APPLICATION_UNSUPPORTED = "ApplicationUnsupported", "VMs of the pool cannot run the application."
-    APPLICATION_SECRET_MISSING = "ApplicationSecretMissing", "A Secret that the application needs does not exist."
+    APPLICATION_SOURCE_MISSING = (
+        "ApplicationSourceMissing",
+        "A ConfigMap, a Secret or an entry that the application needs does not exist.",
+    )
     NO_CAPACITY = "NoCapacity", "No VM is ready, and `onEmpty` is Fail."
     QUEUED = "Queued", "The claim waits in the queue."
     BIND_TIMEOUT = "BindTimeout", "No VM was bound within `bindTimeoutSeconds`."

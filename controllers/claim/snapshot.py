@@ -12,6 +12,7 @@ from controllers.shared.sources import Source
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import with_annotation_overrides
@@ -48,6 +49,8 @@ class Claim:
     """the user who created the claim, recorded by admission"""
     invalid_spec: str = ""
     """why the spec is invalid, or an empty string"""
+    pod: Owner | None = None
+    """the Pod for which the controllers made the claim"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -60,6 +63,11 @@ class Claim:
     @property
     def finished(self) -> bool:
         return self.status.phase in FINISHED_PHASES
+
+    @property
+    def application_owner(self) -> Owner:
+        """The object whose name and UID the agent gets with the application: the Pod of the claim, or the claim."""
+        return self.pod if self.pod is not None else self.owner
 
     @property
     def vm_uid(self) -> str:
@@ -94,7 +102,15 @@ def parse_claim(document: Json) -> Claim:
         deleting=metadata.get("deletionTimestamp") is not None,
         requester=(metadata.get("annotations") or {}).get(meta.REQUESTER, ""),
         invalid_spec=invalid_spec,
+        pod=_pod(document),
     )
+
+
+def _pod(document: Json) -> Owner | None:
+    owner = controller_of(document) or {}
+    if (owner.get("apiVersion"), owner.get("kind")) != ("v1", "Pod"):
+        return None
+    return Owner("Pod", str(owner.get("name") or ""), str(owner.get("uid") or ""), "v1")
 
 
 SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})
@@ -152,11 +168,13 @@ class ClaimSnapshot:
     """the requests that personalization could not fulfil; None before this process tried"""
     deletion: Failure | None = None
     application: Json | Failure | None = None
-    """the application of the claim as the spec of a Pod, or why it cannot be read; None before this process tried"""
+    """the application of the claim as a Pod, or why it cannot be read; None before this process tried"""
     application_health: Health | None = None
     """what the agent said of the application; None if that is older than the period of health checks"""
     has_agent: bool = False
     """whether an agent in the claim's VM reports the health of its application"""
+    ending_seconds: float | None = None
+    """seconds since this process asked the agent to stop the application; None before"""
     timeline: Timeline = Timeline()
 
     @property
@@ -202,7 +220,9 @@ MAX_CACHE_LAG_SECONDS = 15.0
 
 
 RETRY_APPLICATION_SECONDS = 5.0
-"""Pause between two attempts to read the Secrets of an application."""
+"""Pause between two attempts to read the ConfigMaps and Secrets of an application."""
+ENDING_CHECK_SECONDS = 0.5
+"""Period of the checks of an application that the agent stops."""
 RESUME_SECONDS = 10.0
 """The time in which KubeVirt certainly shows in a VMI that its guest runs again. It usually takes about a second."""
 
@@ -250,6 +270,8 @@ class ClaimRecord:
     """the claim's application, and the time at which it was read"""
     application_health: tuple[Health, float] | None = None
     """the health of the claim's application, and the time of the check"""
+    terminated_at: float | None = None
+    """the time at which this process asked the agent to stop the claim's application"""
     timeline: Timeline = field(default_factory=Timeline)
     counted: bool = False
     """whether the history of the pool's demand includes the claim"""
@@ -262,7 +284,8 @@ class ClaimRecord:
         return None if isinstance(found, Failure) and now - at >= RETRY_APPLICATION_SECONDS else found
 
     def recent_application_health(self, now: float, period_seconds: float) -> Health | None:
-        if self.application_health is None or now - self.application_health[1] >= period_seconds:
+        period = period_seconds if self.terminated_at is None else ENDING_CHECK_SECONDS
+        if self.application_health is None or now - self.application_health[1] >= period:
             return None
         return self.application_health[0]
 

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
+from controllers.claim.application_report import application_status
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
 from controllers.claim.reasons import ClaimReason
@@ -233,7 +234,12 @@ def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **
     for c in decided.conditions if decided else ():
         known[c.type] = _with_time(c, old.get(c.type), s.claim.generation, now)
     # The expiry depends on the observed generation, so one write updates both.
-    observed = {"observed_generation": s.claim.generation, "expires_at": _same_or(before.expires_at, expires_at(s))}
+    observed: dict[str, Any] = {
+        "observed_generation": s.claim.generation,
+        "expires_at": _same_or(before.expires_at, expires_at(s)),
+    }
+    if (application := application_status(s.application_health)) is not None:
+        observed["application"] = application
     return before.model_copy(update={**observed, "conditions": tuple(known.values()), **change})
 
 

@@ -68,16 +68,20 @@ class ActivateVM(_VMStep):
 
 
 class CheckHealth(_VMStep):
-    """Checks whether the VM is healthy. On an EC2 instance, also launches the claim's application."""
+    """Checks whether the VM is healthy. An agent also launches the claim's application."""
 
 
 @dataclass(frozen=True)
 class ReadApplication:
-    """Reads the Secrets of the claim's application, before a VM is taken for it."""
+    """Reads what the claim's application needs of ConfigMaps and Secrets, before a VM is taken for it."""
 
 
 class CheckApplication(_VMStep):
     """Asks the agent in the VM for the health of the claim's application."""
+
+
+class TerminateApplication(_VMStep):
+    """Asks the agent in the VM to stop the claim's application within its grace period."""
 
 
 class PersonalizeVM(_VMStep):

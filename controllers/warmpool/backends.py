@@ -10,7 +10,7 @@ Exceptions of the methods:
 The first two are errors of the API, too, so catch them first.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -103,13 +103,19 @@ class Backend(Protocol):
         """Writes the change, and the time of a new state. Raises WriteConflict if the VM has changed since the read."""
 
     async def check(
-        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
     ) -> Health:
-        """Checks the health of a running VM. The timeout applies to probes of the guest. `pod_spec` is the application
-        that an agent in a reserved VM launches; None lets the agent choose."""
+        """Checks the health of a running VM. The timeout applies to probes of the guest. `pod` is the application that
+        an agent in a reserved VM launches. Without it, the agent of an EC2 instance chooses."""
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
         """The health of the application that the agent in the VM has launched."""
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        """Asks the agent in the VM to stop the application with this UID. Ignores an agent that does not answer."""
+
+    def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        """The health of the application whenever it changes. Ends if the agent offers no watch or does not answer."""
 
     async def activate(self, vm: WarmVM) -> bool:
         """Starts or unpauses the VM if it is not running. Returns whether a paused guest runs again."""
@@ -144,12 +150,18 @@ class RoutingBackend:
         return await self._of(vm).change(vm, change)
 
     async def check(
-        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
     ) -> Health:
-        return await self._of(vm).check(vm, readiness, timeout_seconds, pod_spec)
+        return await self._of(vm).check(vm, readiness, timeout_seconds, pod)
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
         return await self._of(vm).check_application(vm, timeout_seconds)
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        await self._of(vm).terminate_application(vm, uid, grace_seconds, timeout_seconds)
+
+    def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        return self._of(vm).watch_application(vm)
 
     async def activate(self, vm: WarmVM) -> bool:
         return await self._of(vm).activate(vm)

@@ -202,7 +202,7 @@ def _count(record: _Record, in_standby: Health, period: float, now: float) -> bo
 def needs_probe(pool: WarmPool) -> bool:
     """Whether the health checks of the pool need network probes in addition to the cached VMI."""
     readiness = pool.spec.readiness
-    return bool(readiness.tcp or readiness.http or pool.spec.ec2)
+    return bool(readiness.tcp or readiness.http or pool.spec.ec2 or pool.spec.agent)
 
 
 def can_probe(pool: WarmPool, vm: WarmVM) -> bool:

@@ -1,7 +1,7 @@
 """The backend that holds warm VMs as VirtualMachines."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 
@@ -9,6 +9,8 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources, Verb
 from controllers.shared.vmi import VMI
 from controllers.warmpool import health, ssh_keys, vm_manifest
+from controllers.warmpool.agent import AgentClient, AgentEndpoint, ApplicationHealth, Launched, NetworkAgentClient
+from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
     Change,
@@ -20,10 +22,13 @@ from controllers.warmpool.backends import (
     translated_errors,
 )
 from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
+from controllers.warmpool.vm_agent import agent_endpoint, parse_agent
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta, tracking_marks
+from poolhouse.api.kinds.warm_agent import Agent
+from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
@@ -45,10 +50,12 @@ class VMBackend:
         subresources: Subresources,
         now: Callable[[], datetime],
         machines: Sequence[Network] = (),
+        agents: AgentClient | None = None,
     ) -> None:
         """`machines` are networks outside the Pod network in which VMs have addresses."""
         self._api, self._creator, self._subresources, self._now = api, creator, subresources, now
         self._machines, self._pod_addresses = machines, PodAddresses(api)
+        self._agents: AgentClient = agents or NetworkAgentClient()
 
     async def create(self, request: CreateRequest) -> WarmVM:
         created = await self._create(request)
@@ -97,16 +104,65 @@ class VMBackend:
             raise WriteConflict(str(error)) from error
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
-        return Health("Unable", "NoAgent", "a VM has no agent")
+        endpoint = await self.endpoint(vm)
+        if isinstance(endpoint, Health):
+            return endpoint
+        return await self._agents.application_health(endpoint, timeout_seconds)
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        endpoint = await self.endpoint(vm)
+        if not isinstance(endpoint, Health):
+            await self._agents.terminate(endpoint, timeout_seconds, grace_seconds, uid)
+
+    async def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        endpoint = await self.endpoint(vm)
+        if not isinstance(endpoint, Health):
+            async for each in self._agents.watch(endpoint):
+                yield each
 
     async def check(
-        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
     ) -> Health:
         result = health.vmi_health(vm, readiness)
-        if result.verdict != "Healthy" or vm.vmi is None or not (readiness.tcp or readiness.http):
+        probes, agent = readiness.tcp or readiness.http, parse_agent(vm.agent)
+        if result.verdict != "Healthy" or vm.vmi is None or not (probes or agent or pod):
             return result
         address = await self._address(vm.vmi)
-        return address if isinstance(address, Health) else await health.probe(address, readiness, timeout_seconds)
+        if isinstance(address, Health):
+            return address
+        if probes and (result := await health.probe(address, readiness, timeout_seconds)).verdict != "Healthy":
+            return result
+        if agent is None and pod is None:
+            return result
+        return await self._check_agent(vm, agent, address, timeout_seconds, pod)
+
+    async def _check_agent(
+        self, vm: WarmVM, agent: Agent | None, address: str, timeout_seconds: float, pod: Json | None
+    ) -> Health:
+        """Launches the application of the claim. The VM is handed over as soon as the agent has accepted it: pulling an
+        image may take longer than a claim waits for another VM, and an application that fails is the claim's own."""
+        if agent is None:
+            message = "the VM was made before its pool had spec.agent; the claim gets another VM"
+            return Health("Failed", AgentReason.NO_AGENT, message)
+        endpoint = await agent_endpoint(self._api, vm, agent, address)
+        if isinstance(endpoint, Health):
+            return endpoint
+        if pod is None or vm.state is not WarmState.ALLOCATING:
+            return await self._agents.health(endpoint, timeout_seconds)
+        launched = await self._agents.launch(endpoint, pod, timeout_seconds)
+        if not isinstance(launched, ApplicationHealth):
+            return launched
+        return Launched("Healthy", AgentReason.APPLICATION_LAUNCHED, launched.message, launched)
+
+    async def endpoint(self, vm: WarmVM) -> AgentEndpoint | Health:
+        """The endpoint of the VM's agent, or why it cannot be asked."""
+        agent = parse_agent(vm.agent)
+        if agent is None:
+            return Health("Unable", AgentReason.NO_AGENT, "the VM has no agent")
+        if vm.vmi is None:
+            return Health("Unable", "NotRunning", "the VM does not run")
+        address = await self._address(vm.vmi)
+        return address if isinstance(address, Health) else await agent_endpoint(self._api, vm, agent, address)
 
     async def _address(self, vmi: VMI) -> str | Health:
         """The address for probes, or why there is none."""

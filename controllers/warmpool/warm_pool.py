@@ -18,6 +18,7 @@ from controllers.shared.sources import Source
 from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.model import Model
 from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from poolhouse.api.kubevirt.data_source_references import references
@@ -127,7 +128,9 @@ class WarmPool(ObjectView):
 
     @cached_property
     def template(self) -> Json:
-        """The pool's `template` or `ec2`."""
+        """The pool's `template` or `ec2`. The template contains the agent as an annotation, which its VMs keep."""
+        if self.spec.template and self.spec.agent is not None:
+            return _with_annotation(self.spec.template, meta.AGENT, self.spec.agent.model_dump_json(exclude_none=True))
         return self.spec.template or (_non_defaults(self.spec.ec2) if self.spec.ec2 else {})
 
     @cached_property
@@ -203,7 +206,10 @@ class WarmPool(ObjectView):
     @cached_property
     def _hashed(self) -> Any:
         # The subnets are not hashed: the subnet of an EC2 instance is its placement.
-        return self.pinned(self.template).get("spec") if self.spec.template else {**self.template, "subnets": None}
+        if not self.spec.template:
+            return {**self.template, "subnets": None}
+        spec = self.pinned(self.template).get("spec")
+        return spec if self.spec.agent is None else {"spec": spec, "agent": _non_defaults(self.spec.agent)}
 
 
 class InvalidWarmPool(InvalidSpec[WarmPoolStatus]):
@@ -263,6 +269,11 @@ def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str |
     if found is None:
         return None
     return found.spec.deletion_policy if isinstance(found, WarmPool) else ""
+
+
+def _with_annotation(template: Json, key: str, value: str) -> Json:
+    metadata = template.get("metadata") or {}
+    return {**template, "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), key: value}}}
 
 
 def _non_defaults(value: Model) -> Json:

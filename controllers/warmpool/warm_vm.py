@@ -100,6 +100,8 @@ class WarmVM:
     labels: Mapping[str, str] = field(default_factory=dict)
     run_strategy: str = "Always"
     printable_status: str = ""
+    agent: str = ""
+    """`spec.agent` of the pool when the VM was made, as JSON."""
     start_failures: int = 0
     """The number of consecutive failed starts."""
     start_refusal: str = ""
@@ -148,6 +150,7 @@ def parse_warm_vm(document: Json) -> WarmVM:
         activated=meta.ACTIVATED_AT in annotations,
         check_failures=parse_count(annotations.get(meta.CHECK_FAILURES)),
         deleting=metadata.get("deletionTimestamp") is not None,
+        agent=annotations.get(meta.AGENT, ""),
         labels=labels,
         run_strategy=run_strategy(spec),
         printable_status=status.get("printableStatus") or "",

@@ -28,7 +28,10 @@ def is_allowed(review: Json) -> bool:
 
 
 def _review(kind: str, user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
-    attributes = {"verb": verb, "group": resource.group, "version": resource.version, "resource": resource.plural}
+    plural, _, subresource = resource.plural.partition("/")
+    attributes = {"verb": verb, "group": resource.group, "version": resource.version, "resource": plural}
+    if subresource:
+        attributes["subresource"] = subresource
     if namespace:
         attributes["namespace"] = namespace
     if name:

@@ -1,24 +1,20 @@
-"""A stand-in for EC2, and for the agents in its instances, at which the real clients are pointed.
+"""A stand-in for EC2, at which the real client is pointed.
 
 Its network is 127.0.0.0/16, so that what listens on this machine answers at the address of every instance.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
 import boto3
-import grpc.aio
-from google.protobuf.json_format import MessageToDict
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
 from moto.server import ThreadedMotoServer
 
-from controllers.warmpool.ec2.agent import METHODS, SERVICE, messages
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import NAMESPACE
 
@@ -88,59 +84,3 @@ def ec2() -> Iterator[Ec2]:
     finally:
         server.stop()
         DomainDispatcherApplication.__call__ = application
-
-
-@dataclass
-class Agent:
-    """What the agents of all instances have been asked, and what they answer."""
-
-    port: int = 0
-    launched: list[Json] = field(default_factory=list)
-    specs: list[Json] = field(default_factory=list)
-    """of the Pods that were launched"""
-    terminated: int = 0
-    phase: str = "Running"
-    health: Any = field(default_factory=health.HealthServicer)
-
-    def serving(self, well: bool) -> None:
-        words = health_pb2.HealthCheckResponse
-        self.health.set("", words.SERVING if well else words.NOT_SERVING)
-
-
-@asynccontextmanager
-async def agent() -> AsyncIterator[Agent]:
-    found, known = Agent(), messages()
-    found.serving(True)
-
-    async def launch(asked: Any, context: Any) -> Any:
-        who = asked.pod.metadata
-        found.launched.append({"namespace": who.namespace, "name": who.name, "uid": who.uid})
-        found.specs.append(MessageToDict(asked.pod.spec))
-        return known["LaunchApplicationResponse"]()
-
-    async def terminate(asked: Any, context: Any) -> Any:
-        found.terminated += 1
-        return known["TerminateApplicationResponse"]()
-
-    async def check(asked: Any, context: Any) -> Any:
-        return known["ApplicationHealthResponse"](podStatus={"phase": found.phase})
-
-    handlers = {}
-    for method, does in (
-        ("LaunchApplication", launch),
-        ("TerminateApplication", terminate),
-        ("CheckApplicationHealth", check),
-    ):
-        asked, answered = (known[name] for name in METHODS[method])
-        handlers[method] = grpc.unary_unary_rpc_method_handler(
-            does, request_deserializer=asked.FromString, response_serializer=answered.SerializeToString
-        )
-    server = grpc.aio.server()
-    server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(SERVICE, handlers)])
-    health_pb2_grpc.add_HealthServicer_to_server(found.health, server)
-    found.port = server.add_insecure_port("0.0.0.0:0")
-    await server.start()
-    try:
-        yield found
-    finally:
-        await server.stop(0)

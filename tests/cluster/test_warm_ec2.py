@@ -25,10 +25,11 @@ from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import SECRETS
 from tests.cli.test_virtual_kubelet import SAMPLE
 from tests.cluster.claiming import CLAIMS, Counter
-from tests.cluster.instances import REGION, Agent, Ec2, agent, ec2
+from tests.cluster.instances import REGION, Ec2, ec2
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import controllers, namespace
+from tests.controllers.warmpool.agents import Agent, agent
 from tests.controllers.warmpool.builders import PERMITTED
 from tests.waiting import eventually
 
@@ -211,7 +212,7 @@ async def test_the_application_of_a_claim(control_plane: Any, desk: Counter, clo
             status = (await desk.api.get(CLAIMS, desk.namespace, "mine")).get("status") or {}
             return next((c["reason"] for c in status.get("conditions") or () if c["type"] == "Bound"), "")
 
-        await until(reason, "ApplicationSecretMissing")
+        await until(reason, "ApplicationSourceMissing")
         assert cloud.states("mac") == ["Ready"], "no instance is used up for a claim that cannot start"
         body = {"metadata": {"name": "tokens", "namespace": desk.namespace}, "stringData": {"ci": "s3cret"}}
         await desk.api.create(SECRETS, {"apiVersion": "v1", "kind": "Secret", **body})

@@ -61,6 +61,71 @@ async def test_another_secret_of_an_application_is_refused(webhook: RunningWebho
     assert sorted(each["resourceAttributes"]["name"] for each in asked) == ["keys", "other"]
 
 
+@pytest.mark.parametrize(
+    ("application", "path", "name"),
+    [
+        pytest.param(
+            {"initContainers": [{"name": "i", "image": "i", "envFrom": [{"configMapRef": {"name": "other"}}]}]},
+            "initContainers[0].envFrom[0].configMapRef.name",
+            "ConfigMap other",
+            id="a ConfigMap of an init container",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {"name": "other"}}]},
+            "volumes[1].configMap.name",
+            "ConfigMap other",
+            id="a ConfigMap of a volume",
+        ),
+        pytest.param(
+            {"volumes": [{"name": "v", "secret": {"secretName": "other"}}]},
+            "volumes[0].secret.secretName",
+            "Secret other",
+            id="a Secret of a volume",
+        ),
+        pytest.param(
+            {"imagePullSecrets": [{"name": "keys"}, {"name": "other"}]},
+            "imagePullSecrets[1].name",
+            "Secret other",
+            id="credentials of a registry",
+        ),
+    ],
+)
+async def test_all_sources_of_an_application_need_the_right(
+    webhook: RunningWebhook, application: Json, path: str, name: str
+) -> None:
+    webhook.api_server.script = granting_secret("keys", [])
+    document = personalized(**KEYS)
+    document["spec"]["application"] = {"containers": [{"name": "a", "image": "i"}], **application}
+    (cause,) = (await webhook.review(review(document)))["status"]["details"]["causes"]
+    assert cause["field"] == f"spec.application.{path}"
+    assert f"jane may not get {name} in namespace shop" in cause["message"]
+
+
+@pytest.mark.parametrize(
+    ("owner", "patches_status", "allowed"),
+    [
+        pytest.param("Pod", True, True, id="a claim that the controllers make for a Pod"),
+        pytest.param("Pod", False, False, id="a claim that a user gives to a Pod"),
+        pytest.param("Job", True, False, id="a claim of another owner"),
+    ],
+)
+async def test_the_claim_of_a_pod_may_name_what_its_kubelet_could_mount(
+    webhook: RunningWebhook, owner: str, patches_status: bool, allowed: bool
+) -> None:
+    async def script(request: Request) -> None:
+        asked = request.document["spec"]["resourceAttributes"]
+        status = (asked["verb"], asked["resource"], asked.get("subresource")) == ("patch", "pods", "status")
+        await request.answer(201, {"status": {"allowed": status and patches_status}})
+
+    webhook.api_server.script = script
+    document = personalized()
+    reference = {"apiVersion": "v1", "kind": owner, "name": "web-0", "uid": "u", "controller": True}
+    document["metadata"]["ownerReferences"] = [reference]
+    volumes = [{"name": "v", "secret": {"secretName": "other"}}]
+    document["spec"]["application"] = {"containers": [{"name": "a", "image": "i"}], "volumes": volumes}
+    assert (await webhook.review(review(document)))["allowed"] is allowed
+
+
 @pytest.mark.parametrize("code", [403, 500])
 async def test_a_secret_is_refused_if_the_right_is_unknown(webhook: RunningWebhook, code: int) -> None:
     async def failing(request: Request) -> None:

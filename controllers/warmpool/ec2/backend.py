@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
+from controllers.warmpool.agent import AgentClient, AgentEndpoint, ApplicationHealth, Launched
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
     HEALTHY,
@@ -19,7 +20,6 @@ from controllers.warmpool.backends import (
     translated_errors,
 )
 from controllers.warmpool.ec2 import tags
-from controllers.warmpool.ec2.agent import AgentClient, AgentEndpoint, Application
 from controllers.warmpool.ec2.client import EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache
 from controllers.warmpool.ec2.launch import launch_parameters, plain_user_data
@@ -124,7 +124,7 @@ class EC2Backend:
         return await self._agents.application_health(endpoint, timeout_seconds)
 
     async def check(
-        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
     ) -> Health:
         """Returns the health of the instance. During an allocation, also launches the claim's application."""
         vmi = self._cache.vmis.get(vm.key)
@@ -141,8 +141,21 @@ class EC2Backend:
         live = await self.read(vm)
         if live is None or live.claim_uid != vm.claim_uid:
             return Health("Failed", EC2Reason.CLAIMED_BY_ANOTHER, "it belongs to another claim")
-        application = Application(live.namespace, live.labels.get(meta.CLAIM_NAME, ""), live.claim_uid, pod_spec or {})
-        return await self._agents.launch(endpoint, application, timeout_seconds)
+        launched = await self._agents.launch(endpoint, pod or _chosen_by_the_agent(live), timeout_seconds)
+        if not isinstance(launched, ApplicationHealth):
+            return launched
+        return Launched(launched.verdict, launched.reason, launched.message, launched)
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        endpoint = self._endpoint(vm)
+        if endpoint is not None and endpoint.grpc:
+            await self._agents.terminate(endpoint, timeout_seconds, grace_seconds, uid)
+
+    async def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        endpoint = self._endpoint(vm)
+        if endpoint is not None and endpoint.grpc:
+            async for each in self._agents.watch(endpoint):
+                yield each
 
     async def activate(self, vm: WarmVM) -> bool:
         """Does nothing: EC2 instances always run."""
@@ -226,12 +239,19 @@ class DisabledEC2Backend:
         raise WriteConflict(DISABLED)
 
     async def check(
-        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod_spec: Json | None = None
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
     ) -> Health:
         return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
         return Health("Unable", EC2Reason.EC2_DISABLED, DISABLED)
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        """Does nothing: these controllers know no instance."""
+
+    async def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        return
+        yield
 
     async def activate(self, vm: WarmVM) -> bool:
         raise WriteConflict(DISABLED)
@@ -241,6 +261,11 @@ class DisabledEC2Backend:
 
     async def terminate(self, vm: WarmVM, reason: str) -> bool:
         return False
+
+
+def _chosen_by_the_agent(vm: WarmVM) -> Json:
+    """A Pod without a spec, for a claim without an application."""
+    return {"metadata": {"namespace": vm.namespace, "name": vm.labels.get(meta.CLAIM_NAME, ""), "uid": vm.claim_uid}}
 
 
 def _unchanged(live: WarmVM, known: WarmVM) -> bool:

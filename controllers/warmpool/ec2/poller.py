@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from time import monotonic
 
+from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import Backend, Change, WriteConflict
-from controllers.warmpool.ec2.agent import NetworkAgentClient
 from controllers.warmpool.ec2.backend import DisabledEC2Backend, EC2Backend
 from controllers.warmpool.ec2.client import Boto3EC2Client, EC2Client
 from controllers.warmpool.ec2.instance_cache import InstanceCache

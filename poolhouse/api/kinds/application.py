@@ -6,64 +6,33 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.application_sources import (
+    Environment,
+    EnvironmentSources,
+    Label,
+    Mounts,
+    PullSecrets,
+    Text,
+    Volumes,
+    exactly_one_of,
+    source_names,
+)
 from poolhouse.api.kinds.ec2 import Port
-from poolhouse.api.kinds.model import ATOMIC_LIST, Model, Rule, Tuple, has, list_map
-from poolhouse.api.kinds.names import DNS_LABEL, Image, ObjectName, matching
+from poolhouse.api.kinds.model import ATOMIC_LIST, Count, IntOrString, Model, Rule, Tuple, has, list_map
+from poolhouse.api.kinds.names import Image
 
-Text = Annotated[str, Field(max_length=32768)]
 Arguments = Annotated[Tuple[Text], Field(max_length=256, json_schema_extra=ATOMIC_LIST)]
-ContainerName = Annotated[
-    str,
-    matching(DNS_LABEL, 63, "a name of lower case letters, digits and '-'"),
-]
-VariableName = Annotated[
-    str,
-    matching(
-        "^[-._a-zA-Z][-._a-zA-Z0-9]*$", 253, "the name of an environment variable: letters, digits, '-', '_' and '.'"
+PortName = Annotated[str, Field(min_length=1, max_length=15)]
+PortOrName = Annotated[
+    int | str,
+    IntOrString(
+        "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$",
+        "a port from 1 to 65535, or the name of a port of the container",
+        minimum=1,
+        maximum=65535,
+        max_length=15,
     ),
 ]
-
-
-class SecretKeyRef(Model):
-    """An entry of a Secret of the same namespace. The author of the claim needs the right to get the Secret."""
-
-    name: ObjectName
-    """Name of the Secret."""
-    key: Annotated[str, Field(min_length=1, max_length=253, pattern="^[-._a-zA-Z0-9]+$")]
-    """Key of the entry."""
-    optional: bool = False
-    """Whether the variable is left out if the Secret or the entry does not exist."""
-
-
-class VariableSource(Model):
-    """Source of the value of an environment variable."""
-
-    hints: ClassVar[Mapping[str, str]] = {
-        "configMapKeyRef": "an application has values and secretKeyRef only",
-        "fieldRef": "an application has values and secretKeyRef only",
-    }
-
-    secret_key_ref: SecretKeyRef
-    """An entry of a Secret."""
-
-
-class Variable(Model):
-    """An environment variable."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="!(has(self.value) && has(self.valueFrom))",
-            message="give value or valueFrom, not both",
-            holds=lambda value: not (has(value, "value") and has(value, "valueFrom")),
-        ),
-    )
-
-    name: VariableName
-    """Name of the variable."""
-    value: Text | None = None
-    """Value of the variable."""
-    value_from: VariableSource | None = None
-    """Source of the value."""
 
 
 class ContainerPort(Model):
@@ -71,36 +40,135 @@ class ContainerPort(Model):
 
     container_port: Port
     """Number of the port."""
-    name: Annotated[str, Field(min_length=1, max_length=15)] | None = None
+    name: PortName | None = None
     """Name of the port."""
     protocol: Literal["TCP", "UDP", "SCTP"] = "TCP"
     """Protocol of the port."""
 
 
-class Container(Model):
-    """A program, or a container if it has an image."""
+class ExecAction(Model):
+    """A command that succeeds when it exits with 0."""
 
-    name: ContainerName
+    command: Arguments = ()
+    """Program and its arguments."""
+
+
+class HTTPHeader(Model):
+    """A header of a request."""
+
+    name: Annotated[str, Field(min_length=1, max_length=256)]
+    """Name of the header."""
+    value: Annotated[str, Field(max_length=4096)] = ""
+    """Value of the header."""
+
+
+class HTTPGetAction(Model):
+    """A request that succeeds when the response has a status code from 200 to 399."""
+
+    port: PortOrName
+    """Number or name of the port."""
+    path: Annotated[str, Field(max_length=1024)] = "/"
+    """Path of the request."""
+    host: Annotated[str, Field(max_length=253)] | None = None
+    """Host of the request. Defaults to the VM."""
+    scheme: Literal["HTTP", "HTTPS"] = "HTTP"
+    """Scheme of the request."""
+    http_headers: Annotated[Tuple[HTTPHeader], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
+    """Headers of the request."""
+
+
+class TCPSocketAction(Model):
+    """Succeeds when the port accepts a connection."""
+
+    port: PortOrName
+    """Number or name of the port."""
+    host: Annotated[str, Field(max_length=253)] | None = None
+    """Host of the connection. Defaults to the VM."""
+
+
+class Probe(Model):
+    """A check of a container, which the agent in the VM performs. Exactly one action is required."""
+
+    hints: ClassVar[Mapping[str, str]] = {"grpc": "a probe has exec, httpGet and tcpSocket only"}
+    rules: ClassVar[tuple[Rule, ...]] = (exactly_one_of("exec", "httpGet", "tcpSocket"),)
+
+    exec: ExecAction | None = None
+    """A command in the container."""
+    http_get: HTTPGetAction | None = None
+    """An HTTP request."""
+    tcp_socket: TCPSocketAction | None = None
+    """A connection."""
+    initial_delay_seconds: Count = 0
+    """Seconds from the start of the container to the first check."""
+    timeout_seconds: Annotated[Count, Field(ge=1)] = 1
+    """Seconds after which a check without an answer fails."""
+    period_seconds: Annotated[Count, Field(ge=1)] = 10
+    """Seconds between two checks."""
+    success_threshold: Annotated[Count, Field(ge=1)] = 1
+    """Consecutive successes after which a probe that failed has succeeded."""
+    failure_threshold: Annotated[Count, Field(ge=1)] = 3
+    """Consecutive failures after which the probe has failed."""
+
+
+class InitContainer(Model):
+    """A program that ends before the containers start, or a container if it has an image."""
+
+    hints: ClassVar[Mapping[str, str]] = {
+        "lifecycle": "an application has no lifecycle hooks",
+        "resources": "the resources are those of the VM; choose another pool or spec.overrides.instancetype",
+        "securityContext": "the VM is the boundary; an application has no securityContext",
+    }
+
+    name: Label
     """Name of the container."""
     image: Image | None = None
     """Image of the container. The agent decides what it does with it."""
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    """When the image is pulled. Defaults to Always for an image with the tag `latest` or none, else IfNotPresent."""
     command: Arguments = ()
     """Program and its first arguments. Defaults to the image's."""
     args: Arguments = ()
     """Further arguments. Defaults to the image's."""
     working_dir: Annotated[str, Field(max_length=4096)] | None = None
     """Directory in which the program starts."""
-    env: Annotated[Tuple[Variable], Field(max_length=256, json_schema_extra=list_map("name"))] = ()
+    env: Environment = ()
     """Environment variables."""
+    env_from: EnvironmentSources = ()
+    """ConfigMaps and Secrets whose entries become environment variables. Those of `env` have precedence."""
     ports: Annotated[Tuple[ContainerPort], Field(max_length=64, json_schema_extra=ATOMIC_LIST)] = ()
     """Ports on which the program listens, for information."""
+    volume_mounts: Mounts = ()
+    """Volumes that the container sees."""
 
 
-def _has_a_program(value: Json) -> bool:
-    containers = value.get("containers")
-    return not isinstance(containers, list) or all(
-        not isinstance(each, dict) or has(each, "image") or bool(each.get("command")) for each in containers
+class Container(InitContainer):
+    """A program, or a container if it has an image."""
+
+    liveness_probe: Probe | None = None
+    """Restarts the container when it fails."""
+    readiness_probe: Probe | None = None
+    """Whether the container is ready."""
+    startup_probe: Probe | None = None
+    """Delays the other probes until it succeeds."""
+
+
+def _need_a_program(field: str) -> Rule:
+    def holds(value: Json) -> bool:
+        given = value.get(field)
+        return not isinstance(given, list) or all(
+            not isinstance(each, dict) or has(each, "image") or bool(each.get("command")) for each in given
+        )
+
+    absent = "" if field == "containers" else f"!has(self.{field}) || "
+    return Rule(
+        cel=f"{absent}self.{field}.all(c, has(c.image) || (has(c.command) && size(c.command) > 0))",
+        message="each container needs an image or a command",
+        holds=holds,
+        field=f".{field}",
     )
+
+
+MetadataKey = Annotated[str, Field(min_length=1, max_length=317)]
 
 
 class Application(Model):
@@ -109,25 +177,36 @@ class Application(Model):
     hints: ClassVar[Mapping[str, str]] = {
         "command": "write it in spec.application.containers[0].command",
         "image": "write it in spec.application.containers[0].image",
-        "initContainers": "an application has containers only",
-        "volumes": "an application has no volumes; the VM's disks come from the pool",
+        "hostNetwork": "an application has the VM's network in any case",
+        "serviceAccountName": "an application has no credentials of the cluster",
     }
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="self.containers.all(c, has(c.image) || (has(c.command) && size(c.command) > 0))",
-            message="each container needs an image or a command",
-            holds=_has_a_program,
-            field=".containers",
-        ),
-    )
+    rules: ClassVar[tuple[Rule, ...]] = (_need_a_program("containers"), _need_a_program("initContainers"))
 
+    labels: Annotated[dict[MetadataKey, Annotated[str, Field(max_length=63)]], Field(max_length=64)] = Field(
+        default_factory=dict
+    )
+    """Labels of the application, for the agent."""
+    annotations: Annotated[dict[MetadataKey, Text], Field(max_length=64)] = Field(default_factory=dict)
+    """Annotations of the application, for the agent."""
+    init_containers: Annotated[Tuple[InitContainer], Field(max_length=16, json_schema_extra=list_map("name"))] = ()
+    """Programs or containers that run one after the other before the others start."""
     containers: Annotated[Tuple[Container], Field(min_length=1, max_length=16, json_schema_extra=list_map("name"))]
     """Programs or containers that run together."""
     restart_policy: Literal["Always", "OnFailure", "Never"] = "Always"
     """When a program that has ended is started again."""
+    termination_grace_period_seconds: Annotated[Count, Field(le=3600)] = 30
+    """Seconds from the end of the claim until the application is killed."""
+    image_pull_secrets: PullSecrets = ()
+    """Secrets with the credentials of image registries."""
+    volumes: Volumes = ()
+    """Directories that the containers mount."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Names of the Secrets that the environment variables come from, each once."""
-        found = (v.value_from.secret_key_ref.name for c in self.containers for v in c.env if v.value_from)
-        return tuple(dict.fromkeys(found))
+        """Names of the Secrets that the application uses, each once."""
+        return source_names(self.json(), "Secret")
+
+    @property
+    def config_maps(self) -> tuple[str, ...]:
+        """Names of the ConfigMaps that the application uses, each once."""
+        return source_names(self.json(), "ConfigMap")

@@ -7,6 +7,7 @@ from pydantic import Field
 
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.application import Application
+from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.checks import claim
 from poolhouse.api.kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from poolhouse.api.kinds.kind import AGE, Column, Kind
@@ -172,6 +173,8 @@ class ClaimStatus(StatusModel):
     """Time at which the VM will be deleted."""
     finished_at: Time | None = None
     """Time at which the claim was Released, Expired or Failed."""
+    application: ApplicationStatus | None = None
+    """What the agent in the VM reports about the application."""
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()

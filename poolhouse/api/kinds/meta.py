@@ -126,6 +126,8 @@ CLAIM_KEY = "poolhouse-claim-key"
 # Annotations of a warm VM: its claim, times, and other state that a restarted controller needs.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
 ACTIVATED_AT = f"{DOMAIN}/activated-at"
+# `spec.agent` of the pool when the VM was made, as JSON: the VM keeps its agent when the pool changes or is deleted.
+AGENT = f"{DOMAIN}/agent"
 STATE_SINCE = f"{DOMAIN}/state-since"
 STATE_REASON = f"{DOMAIN}/state-reason"
 CHECK_FAILURES = f"{DOMAIN}/check-failures"

@@ -27,6 +27,7 @@ from poolhouse.api.kinds.model import (
 )
 from poolhouse.api.kinds.resource_types import EC2_INSTANCES, VMS, WARM_POOLS
 from poolhouse.api.kinds.virtualmachine import Network, VMSpec, VMTemplate
+from poolhouse.api.kinds.warm_agent import Agent
 
 Standby = Literal["Running", "Paused", "Stopped"]
 OnEmpty = Literal["ColdStart", "Queue", "Fail"]
@@ -321,6 +322,12 @@ class WarmPoolSpec(Model):
             holds=lambda value: not has(value, "ec2") or not value.get("placements"),
             field=".placements",
         ),
+        Rule(
+            cel="!has(self.ec2) || !has(self.agent)",
+            message="is for VMs; for EC2 instances give spec.ec2.port and spec.ec2.protocol GRPC",
+            holds=lambda value: not has(value, "ec2") or not has(value, "agent"),
+            field=".agent",
+        ),
     )
 
     replicas: Annotated[Count, Field(json_schema_extra=set_at_creation())] = 1
@@ -336,6 +343,9 @@ class WarmPoolSpec(Model):
     """Template of the VMs. Exactly one of `template` and `ec2` is required."""
     ec2: EC2 | None = None
     """Description of the EC2 instances. Exactly one of `template` and `ec2` is required."""
+    agent: Agent | None = None
+    """Agent in the VMs, which starts the applications of claims in VMs that wait. A VM is ready when its agent is. A
+    change gives the pool new VMs. Without an agent, cloud-init starts an application in a VM that boots for it."""
     placements: Annotated[Tuple[Placement], Field(max_length=64, json_schema_extra=list_map("name"))] = ()
     """Placements of the VMs. Each VM gets a random one. Defaults to the settings of the template. At most 64, because
     the status has each of them, and the template is hashed with each."""

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import yaml
 
-from controllers.claim.application import needs_boot, read_pod_spec, refusal, with_application
-from controllers.claim.snapshot import Failure
+from controllers.claim.application import needs_boot, refusal, with_application
 from poolhouse.api.kinds.application import Application
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unreachable
 
 Json = dict[str, Any]
 
@@ -24,6 +20,10 @@ IMAGE = {"name": "web", "image": "nginx:1"}
 
 def app(*containers: Json, **given: Any) -> Application:
     return Application.model_validate({"containers": list(containers), **given})
+
+
+def with_agent(template: Json) -> Json:
+    return {**template, "metadata": {"annotations": {"poolhouse.dev/agent": '{"port":8200}'}}}
 
 
 def vms(user_data: str | None = "#cloud-config\n", kind: str = "cloudInitNoCloud") -> Json:
@@ -43,6 +43,35 @@ def vms(user_data: str | None = "#cloud-config\n", kind: str = "cloudInitNoCloud
         pytest.param(app(SERVER), vms(), True, None, id="a command in a VM"),
         pytest.param(app(IMAGE), vms(), True, "ApplicationUnsupported", id="an image in a VM"),
         pytest.param(app({**SERVER, "env": [SECRET]}), vms(), True, "ApplicationUnsupported", id="a Secret in a VM"),
+        pytest.param(
+            app(SERVER, initContainers=[{**SERVER, "name": "first"}]),
+            vms(),
+            True,
+            "ApplicationUnsupported",
+            id="an init container in a VM",
+        ),
+        pytest.param(
+            app({**SERVER, "livenessProbe": {"tcpSocket": {"port": 80}}}),
+            vms(),
+            True,
+            "ApplicationUnsupported",
+            id="a probe in a VM",
+        ),
+        pytest.param(
+            app(SERVER, volumes=[{"name": "tmp", "emptyDir": {}}]),
+            vms(),
+            True,
+            "ApplicationUnsupported",
+            id="a volume in a VM",
+        ),
+        pytest.param(
+            app({**SERVER, "envFrom": [{"configMapRef": {"name": "settings"}}]}),
+            vms(),
+            True,
+            "ApplicationUnsupported",
+            id="a ConfigMap in a VM",
+        ),
+        pytest.param(app(IMAGE), with_agent(vms(None)), True, None, id="an image for an agent in a VM"),
         pytest.param(app(SERVER), vms(None), True, "ApplicationUnsupported", id="a VM without cloud-init"),
         pytest.param(app(SERVER), vms("#!/bin/sh"), True, "ApplicationUnsupported", id="a script"),
         pytest.param(app(SERVER), vms("#cloud-config\n- a"), True, "ApplicationUnsupported", id="a list"),
@@ -54,10 +83,11 @@ def test_refusals(application: Application | None, template: Json, allowed: bool
     assert (found.reason if found else None) == reason
 
 
-def test_only_vms_need_a_boot() -> None:
+def test_only_vms_without_an_agent_need_a_boot() -> None:
     assert needs_boot(None, vms()) == ""
     assert needs_boot(app(SERVER), INSTANCES) == ""
     assert needs_boot(app(SERVER), vms())
+    assert needs_boot(app(SERVER), with_agent(vms())) == ""
 
 
 @pytest.mark.parametrize("kind", ["cloudInitNoCloud", "cloudInitConfigDrive"])
@@ -86,54 +116,4 @@ def test_cloud_init_starts_the_commands(kind: str) -> None:
 def test_a_template_without_application_stays() -> None:
     assert with_application(INSTANCES, app(IMAGE)) == INSTANCES
     assert with_application(vms(), None) == vms()
-
-
-class Secrets:
-    def __init__(self, **found: Json | ApiError) -> None:
-        self.found = found
-        self.read: list[str] = []
-
-    async def get(self, resource: Any, namespace: str, name: str) -> Json:
-        self.read.append(name)
-        found = self.found.get(name, NotFound("no such Secret"))
-        if isinstance(found, ApiError):
-            raise found
-        return {"data": {key: b64encode(text.encode()).decode() for key, text in found.items()}}
-
-
-async def pod_spec(secrets: Secrets, *containers: Json) -> Json | Failure:
-    return await read_pod_spec(cast(Api, secrets), "ns", app(*containers))
-
-
-async def test_an_agent_gets_the_values_of_secrets() -> None:
-    secrets = Secrets(tokens={"ci": "s3cret"})
-    optional = {"name": "X", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "none", "optional": True}}}
-    found = await pod_spec(secrets, {**IMAGE, "env": [SECRET, optional, {"name": "A"}]}, SERVER | {"env": [SECRET]})
-    assert isinstance(found, dict)
-    first, second = found["containers"]
-    assert first["image"] == "nginx:1"
-    assert first["env"] == [{"name": "TOKEN", "value": "s3cret"}, {"name": "A", "value": ""}]
-    assert second["env"] == [{"name": "TOKEN", "value": "s3cret"}]
-    assert second["command"] == ["/bin/web", "-v"]
-    assert found["restartPolicy"] == "Always"
-    assert secrets.read == ["tokens"]
-
-
-@pytest.mark.parametrize(
-    ("secrets", "reason"),
-    [
-        pytest.param(Secrets(), "ApplicationSecretMissing", id="no Secret"),
-        pytest.param(Secrets(tokens={"other": "x"}), "ApplicationSecretMissing", id="no entry"),
-        pytest.param(Secrets(tokens=Forbidden("no right")), "SecretsForbidden", id="no right"),
-    ],
-)
-async def test_missing_secrets(secrets: Secrets, reason: str) -> None:
-    found = await pod_spec(secrets, {**IMAGE, "env": [SECRET]})
-    assert isinstance(found, Failure)
-    assert found.reason == reason
-    assert "tokens" in found.message
-
-
-async def test_errors_that_pass_are_raised() -> None:
-    with pytest.raises(Unreachable):
-        await pod_spec(Secrets(tokens=Unreachable("later")), {**IMAGE, "env": [SECRET]})
+    assert with_application(with_agent(vms()), app(SERVER)) == with_agent(vms()), "the agent starts it"

@@ -27,8 +27,10 @@ from controllers.claim.steps import (
     Requeue,
     ReserveVM,
     Step,
+    TerminateApplication,
     UpdateStatus,
 )
+from controllers.warmpool.agent import application_health
 from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -788,7 +790,8 @@ INSTANCES = a_pool(template=None, ec2=EC2, claimPolicy={"allowApplication": True
 CLOUD_INIT = {"name": "init", "cloudInitNoCloud": {"userData": "#cloud-config\n"}}
 BOOTS = {"spec": {"template": {"spec": {"domain": {"devices": {}}, "volumes": [CLOUD_INIT]}}}}
 VMS_WITH_CLOUD_INIT = a_pool(template=BOOTS, claimPolicy={"allowApplication": True})
-MISSING = Failure("ApplicationSecretMissing", "application: no Secret")
+VMS_WITH_AGENTS = a_pool(agent={}, claimPolicy={"allowApplication": True})
+MISSING = Failure("ApplicationSourceMissing", "application: no Secret")
 RUNNING_APPLICATION = Health("Healthy", "ApplicationRunning", "it runs")
 FAILED_APPLICATION = Health("Failed", "ApplicationFailed", "exit code 1")
 
@@ -821,7 +824,7 @@ USED = claimed_vm("i-1", WarmState.IN_USE)
         ),
         pytest.param(
             snapshot(with_application(), candidate=READY, pool=INSTANCES, application=MISSING),
-            ("Pending", "ApplicationSecretMissing"),
+            ("Pending", "ApplicationSourceMissing"),
             id="no instance is taken without the Secrets",
         ),
         pytest.param(
@@ -854,11 +857,64 @@ USED = claimed_vm("i-1", WarmState.IN_USE)
             (CheckApplication, "i-1"),
             id="a check is due, without the pool",
         ),
+        pytest.param(
+            snapshot(a_claim(application=APPLICATION), candidate=READY, pool=VMS_WITH_AGENTS, application={}),
+            (ReserveVM, "m"),
+            id="a warm VM with an agent",
+        ),
+        pytest.param(
+            snapshot(a_claim(application=APPLICATION), claimed_vm(), pool=VMS_WITH_AGENTS, application={}),
+            ("Bound", "VMBound"),
+            id="a VM is bound before the check launches an application",
+        ),
+        pytest.param(
+            snapshot(a_claim(), claimed_vm(), pool=VMS_WITH_AGENTS),
+            (CheckHealth, "m"),
+            id="a claim without an application is Ready in one write",
+        ),
     ],
 )
 def test_steps_of_an_application(found: ClaimSnapshot, expected: Any) -> None:
     step = plan(found, NOW)
     assert (type(step), step.vm.uid) == expected if isinstance(step, CheckApplication) else kind(step) == expected
+
+
+def reported(phase: str) -> Health:
+    return application_health({"phase": phase})
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        pytest.param({}, TerminateApplication, id="the agent is asked first"),
+        pytest.param({"ending_seconds": 1.0}, CheckApplication, id="the agent says whether it has ended"),
+        pytest.param(
+            {"ending_seconds": 1.0, "application_health": reported("Running")}, Requeue(0.5), id="it still runs"
+        ),
+        pytest.param(
+            {"ending_seconds": 31.9, "application_health": reported("Running")},
+            Requeue(pytest.approx(0.1)),
+            id="its grace period ends soon",
+        ),
+        pytest.param(
+            {"ending_seconds": 32.0, "application_health": reported("Running")},
+            DeleteVM,
+            id="its grace period is over",
+        ),
+        pytest.param({"ending_seconds": 1.0, "application_health": reported("Succeeded")}, DeleteVM, id="it has ended"),
+        pytest.param({"ending_seconds": 1.0, "application_health": reported("")}, DeleteVM, id="nothing runs"),
+        pytest.param(
+            {"ending_seconds": 1.0, "application_health": UNHEALTHY}, DeleteVM, id="the agent does not answer"
+        ),
+        pytest.param({"has_agent": False}, DeleteVM, id="the VM has no agent"),
+    ],
+)
+@pytest.mark.parametrize("phase", ["Releasing", "Expired"])
+def test_the_end_of_an_application(found: dict[str, Any], expected: Any, phase: str) -> None:
+    s = snapshot(with_application(phase="Ready"), USED, pool=INSTANCES, has_agent=True)
+    status = s.claim.status.model_copy(update={"phase": phase})
+    step = plan(replace(s, claim=replace(s.claim, status=status), **found), NOW)
+    assert step == expected if isinstance(expected, Requeue) else type(step) is expected
 
 
 @pytest.mark.sentence("5.16")

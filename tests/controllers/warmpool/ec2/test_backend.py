@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from controllers.warmpool.agent import AgentEndpoint, ApplicationHealth, Launched
 from controllers.warmpool.backends import HEALTHY, Change, Health, InvalidTransition, OutcomeUnknown, WriteConflict
-from controllers.warmpool.ec2.agent import AgentEndpoint, Application
 from controllers.warmpool.ec2.backend import EC2Backend
 from controllers.warmpool.ec2.instance_cache import MAX_LAG_SECONDS, InstanceCache
 from controllers.warmpool.ec2.settings import EC2Settings
@@ -33,15 +33,15 @@ GRPC = {**TEMPLATE, "protocol": "GRPC"}
 @dataclass
 class Agents:
     well: Health = HEALTHY
-    launched: list[Application] = field(default_factory=list)
+    launched: list[dict[str, Any]] = field(default_factory=list)
     ended: int = 0
 
     async def health(self, place: AgentEndpoint, timeout_seconds: float) -> Health:
         return self.well
 
-    async def launch(self, place: AgentEndpoint, application: Application, timeout_seconds: float) -> Health:
-        self.launched.append(application)
-        return self.well
+    async def launch(self, place: AgentEndpoint, pod: dict[str, Any], timeout_seconds: float) -> Health:
+        self.launched.append(pod)
+        return ApplicationHealth("Healthy", "ApplicationRunning", "it runs", {"phase": "Running"})
 
     async def terminate(self, place: AgentEndpoint, timeout_seconds: float) -> None:
         self.ended += 1
@@ -246,8 +246,10 @@ async def test_applications_are_launched_and_terminated_for_claims_only() -> Non
     assert await process.backend.check(ready, Readiness()) == HEALTHY
     assert process.agents.launched == []
     given = await process.backend.change(ready, TAKEN)
-    assert await process.backend.check(given, Readiness()) == HEALTHY
-    assert process.agents.launched == [Application("ns", "mine", "claim-uid")]
+    launched = await process.backend.check(given, Readiness())
+    assert isinstance(launched, Launched)
+    assert (launched.verdict, launched.application.status) == ("Healthy", {"phase": "Running"})
+    assert process.agents.launched == [{"metadata": {"namespace": "ns", "name": "mine", "uid": "claim-uid"}}]
     assert await process.backend.terminate(given, "test")
     assert process.agents.ended == 1
     unused = await process.ready(name="mac-2", template=GRPC)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from controllers.warmpool.ec2.agent import AgentEndpoint, Application, NetworkAgentClient
-from tests.cluster.instances import agent
+from controllers.warmpool.agent import AgentEndpoint, NetworkAgentClient
+from tests.controllers.warmpool.agents import agent
 
-WHO = Application("ns", "mine", "claim-uid")
+WHO = {"metadata": {"namespace": "ns", "name": "mine", "uid": "claim-uid"}}
 
 
 @pytest.mark.sentence("5.14", "5.15")
@@ -30,7 +28,8 @@ async def test_health_launch_and_termination() -> None:
         health = await client.application_health(endpoint, 60)
         assert (health.verdict, health.reason) == ("Failed", "ApplicationFailed")
         await client.terminate(endpoint, 60)
-        assert found.terminated == 1
+        await client.terminate(endpoint, 60, 30.0, "claim-uid")
+        assert found.terminations == [{}, {"gracePeriodSeconds": "30", "podUID": "claim-uid"}]
 
 
 async def test_the_agent_gets_the_whole_spec() -> None:
@@ -45,9 +44,7 @@ async def test_the_agent_gets_the_whole_spec() -> None:
     }
     spec = {"containers": [container], "restartPolicy": "Never"}
     async with agent() as found:
-        await NetworkAgentClient().launch(
-            AgentEndpoint("127.0.0.1", found.port, grpc=True), replace(WHO, spec=spec), 60
-        )
+        await NetworkAgentClient().launch(AgentEndpoint("127.0.0.1", found.port, grpc=True), {**WHO, "spec": spec}, 60)
         assert found.specs == [spec]
 
 
@@ -59,3 +56,34 @@ async def test_an_unreachable_agent_fails_the_health_check(grpc: bool) -> None:
     if grpc:
         assert (await client.launch(endpoint, WHO, 60)).reason == "NoAnswer"
         await client.terminate(endpoint, 60)
+
+
+async def test_a_refused_application_is_no_missing_answer() -> None:
+    spec = {"containers": [{"name": "a"}]}
+    async with agent() as found:
+        endpoint = AgentEndpoint("127.0.0.1", found.port, grpc=True)
+        health = await NetworkAgentClient().launch(endpoint, {**WHO, "spec": spec}, 60)
+        assert (health.verdict, health.reason) == ("Failed", "LaunchRefused")
+        assert "no restart policy" in health.message
+
+
+async def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
+    async with agent() as found:
+        found.seconds = 2**60
+        health = await NetworkAgentClient().application_health(AgentEndpoint("127.0.0.1", found.port, grpc=True), 60)
+        assert (health.verdict, health.reason) == ("Failed", "InvalidAnswer")
+
+
+async def test_a_watch_sees_each_change() -> None:
+    async with agent() as found:
+        stream = NetworkAgentClient().watch(AgentEndpoint("127.0.0.1", found.port, grpc=True))
+        assert (await anext(stream)).reason == "ApplicationRunning"
+        found.becomes("Failed")
+        assert (await anext(stream)).reason == "ApplicationFailed"
+        await stream.aclose()
+
+
+async def test_an_agent_without_watch_ends_it_at_once() -> None:
+    async with agent(watch=False) as found:
+        endpoint = AgentEndpoint("127.0.0.1", found.port, grpc=True)
+        assert [each async for each in NetworkAgentClient().watch(endpoint)] == []

@@ -1,0 +1,239 @@
+"""Calls the agents in warm VMs and EC2 instances: health checks, and the applications of claims."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from controllers.warmpool.agent_protocol import (
+    HEALTH_METHODS,
+    HEALTH_SERVICE,
+    METHODS,
+    SERVICE,
+    SERVING,
+    from_message,
+    health_messages,
+    messages,
+    to_message,
+)
+from controllers.warmpool.agent_reasons import AgentReason
+from controllers.warmpool.backends import HEALTHY, Health
+from poolhouse.api.apimachinery.unstructured import Json
+
+MAX_ANSWER_BYTES = 1 << 20
+UNREADABLE = (ValueError, OverflowError, OSError)
+"""errors of values that no honest agent sends, such as a time after the year 9999"""
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """What verifies an agent, and what proves to it who calls."""
+
+    ca: bytes
+    server_name: str
+    certificate: bytes | None = None
+    key: bytes | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
+class AgentEndpoint:
+    address: str
+    port: int
+    grpc: bool = False
+    tls: bool = False
+    certificates: Certificates | None = None
+    """for TLS; None: the system's certificate authorities verify the agent"""
+
+    @classmethod
+    def parse(cls, tag: str, address: str) -> AgentEndpoint | None:
+        """Parses the tag of an instance: `GRPC:8200`, `GRPC:8200:tls` for TLS, or `TCP:8200`."""
+        protocol, _, rest = tag.partition(":")
+        port, _, security = rest.partition(":")
+        if protocol not in ("TCP", "GRPC") or not port.isdecimal():
+            return None
+        return cls(address, int(port), protocol == "GRPC", security == "tls")
+
+    def __str__(self) -> str:
+        return f"[{self.address}]:{self.port}" if ":" in self.address else f"{self.address}:{self.port}"
+
+
+@dataclass(frozen=True)
+class ApplicationHealth(Health):
+    """The health of an application that the agent has accepted."""
+
+    status: Mapping[str, Any] = field(default_factory=dict)
+    """the status of the application's Pod, as the agent reports it"""
+
+
+@dataclass(frozen=True)
+class Launched(Health):
+    """The health of a VM whose agent has accepted the application of a claim."""
+
+    application: ApplicationHealth = ApplicationHealth("Unable")
+
+
+class AgentClient(Protocol):
+    async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
+
+    async def launch(self, endpoint: AgentEndpoint, pod: Json, timeout_seconds: float) -> Health:
+        """Starts the application, and returns an `ApplicationHealth` if the agent has accepted it. Without a spec, the
+        agent chooses the application. The call is idempotent: the UID of the Pod identifies the application."""
+
+    async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
+
+    def watch(self, endpoint: AgentEndpoint) -> AsyncIterator[ApplicationHealth]:
+        """The health of the application whenever it changes, until the agent closes the stream or does not answer. Ends
+        at once for agents that offer no watch."""
+
+    async def terminate(
+        self, endpoint: AgentEndpoint, timeout_seconds: float, grace_seconds: float | None = None, uid: str = ""
+    ) -> None:
+        """Asks the agent to stop the application. Ignores errors, because the VM is deleted in any case."""
+
+
+class NetworkAgentClient:
+    """Calls agents over gRPC. For agents without gRPC, a TCP connection is the health check. `proxy` is the address of
+    an HTTP proxy that reaches the agents, such as 127.0.0.1:3128."""
+
+    def __init__(self, proxy: str = "") -> None:
+        self._options: tuple[tuple[str, Any], ...] = (("grpc.max_receive_message_length", MAX_ANSWER_BYTES),)
+        if proxy:
+            self._options += (("grpc.http_proxy", f"http://{proxy}"),)
+
+    async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        if not endpoint.grpc:
+            return await self._connect(endpoint, timeout_seconds)
+        from grpc.aio import AioRpcError
+
+        request, response = (health_messages()[name] for name in HEALTH_METHODS["Check"])
+        async with self._channel(endpoint) as channel:
+            call = channel.unary_unary(
+                f"/{HEALTH_SERVICE}/Check",
+                request_serializer=request.SerializeToString,
+                response_deserializer=response.FromString,
+            )
+            try:
+                answer = await call(request(), timeout=timeout_seconds)
+            except AioRpcError as error:
+                return _no_answer(endpoint, error)
+        if answer.status == SERVING:
+            return HEALTHY
+        message = f"the agent at {endpoint} does not answer SERVING, but status {answer.status}"
+        return Health("Failed", AgentReason.NOT_SERVING, message)
+
+    async def launch(self, endpoint: AgentEndpoint, pod: Json, timeout_seconds: float) -> Health:
+        from grpc import StatusCode
+        from grpc.aio import AioRpcError
+
+        async with self._channel(endpoint) as channel:
+            try:
+                await self._call(channel, "LaunchApplication", timeout_seconds, pod=to_message("Pod", pod))
+            except AioRpcError as error:
+                refused = error.code() in (StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION)
+                return _no_answer(endpoint, error, AgentReason.LAUNCH_REFUSED if refused else AgentReason.NO_ANSWER)
+            return await self._application_health(channel, endpoint, timeout_seconds)
+
+    async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        async with self._channel(endpoint) as channel:
+            return await self._application_health(channel, endpoint, timeout_seconds)
+
+    async def watch(self, endpoint: AgentEndpoint) -> AsyncIterator[ApplicationHealth]:
+        from grpc.aio import AioRpcError
+
+        async with self._channel(endpoint) as channel:
+            with suppress(AioRpcError):
+                async for answer in _method(channel.unary_stream, "WatchApplicationHealth")():
+                    found = _parsed(endpoint, answer)
+                    if isinstance(found, ApplicationHealth):
+                        yield found
+
+    async def terminate(
+        self, endpoint: AgentEndpoint, timeout_seconds: float, grace_seconds: float | None = None, uid: str = ""
+    ) -> None:
+        from grpc.aio import AioRpcError
+
+        content: dict[str, Any] = {"podUID": uid} if uid else {}
+        if grace_seconds is not None:
+            content["gracePeriodSeconds"] = int(grace_seconds)
+        async with self._channel(endpoint) as channel:
+            with suppress(AioRpcError):
+                await self._call(channel, "TerminateApplication", timeout_seconds, **content)
+
+    async def _application_health(self, channel: Any, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        from grpc.aio import AioRpcError
+
+        try:
+            answer = await self._call(channel, "CheckApplicationHealth", timeout_seconds)
+        except AioRpcError as error:
+            return _no_answer(endpoint, error)
+        return _parsed(endpoint, answer)
+
+    async def _connect(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                _, writer = await asyncio.open_connection(endpoint.address, endpoint.port)
+        except TimeoutError:
+            return Health("Failed", AgentReason.NO_ANSWER, f"{endpoint}: no answer in {timeout_seconds:g} s")
+        except OSError as error:
+            return Health("Failed", AgentReason.NO_ANSWER, f"{endpoint}: {error}")
+        writer.close()
+        return HEALTHY
+
+    async def _call(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
+        return await _method(channel.unary_unary, method)(timeout=timeout_seconds, **content)
+
+    @asynccontextmanager
+    async def _channel(self, endpoint: AgentEndpoint) -> AsyncIterator[Any]:
+        """Opens a channel for one call: a cached channel would keep a connection to each instance."""
+        from grpc import ssl_channel_credentials
+        from grpc.aio import insecure_channel, secure_channel
+
+        options, known = self._options, endpoint.certificates
+        if known is not None:
+            credentials = ssl_channel_credentials(known.ca, known.key, known.certificate)
+            options += (("grpc.ssl_target_name_override", known.server_name),)
+            channel = secure_channel(str(endpoint), credentials, options)
+        elif endpoint.tls:
+            channel = secure_channel(str(endpoint), ssl_channel_credentials(), options)
+        else:
+            channel = insecure_channel(str(endpoint), options)
+        async with channel:
+            yield channel
+
+
+def _method(kind: Callable[..., Any], method: str) -> Callable[..., Any]:
+    request, response = (messages()[name.removeprefix("[]")] for name in METHODS[method])
+    call = kind(
+        f"/{SERVICE}/{method}",
+        request_serializer=request.SerializeToString,
+        response_deserializer=response.FromString,
+    )
+    return lambda timeout=None, **content: call(request(**content), timeout=timeout)
+
+
+def _no_answer(endpoint: AgentEndpoint, error: Any, reason: str = AgentReason.NO_ANSWER) -> Health:
+    return Health("Failed", reason, f"the agent at {endpoint}: {error.code().name}: {error.details()}")
+
+
+def _parsed(endpoint: AgentEndpoint, answer: Any) -> Health:
+    try:
+        return application_health(from_message("PodStatus", answer.podStatus))
+    except UNREADABLE as error:
+        return Health("Failed", AgentReason.INVALID_ANSWER, f"the agent at {endpoint}: {error}")
+
+
+def application_health(status: Mapping[str, Any]) -> ApplicationHealth:
+    """The health by the status of the application's Pod."""
+    phase, said = status.get("phase", ""), status.get("message") or status.get("reason")
+    message = f"the application is {phase or 'not started yet'}" + (f": {said}" if said else "")
+    match phase:
+        case "Running":
+            return ApplicationHealth("Healthy", AgentReason.APPLICATION_RUNNING, message, status)
+        case "Succeeded":
+            return ApplicationHealth("Healthy", AgentReason.APPLICATION_SUCCEEDED, message, status)
+        case "Failed":
+            return ApplicationHealth("Failed", AgentReason.APPLICATION_FAILED, message, status)
+    return ApplicationHealth("Unable", AgentReason.APPLICATION_STARTING, message, status)

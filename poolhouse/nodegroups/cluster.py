@@ -10,8 +10,9 @@ from controllers.pool.observe import POOLS
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.vm import VM, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds.node_groups import read_limits
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.nodegroups.groups import Change, Groups, NodeGroup, Refused, obstacle, read_limits
+from poolhouse.nodegroups.groups import Change, Groups, NodeGroup, Refused, obstacle
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import VMS, Resource

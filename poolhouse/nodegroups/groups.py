@@ -11,6 +11,7 @@ from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.node_groups import Limits
 
 Code = Literal["INVALID_ARGUMENT", "NOT_FOUND", "FAILED_PRECONDITION"]
 PROVIDER = "kubevirt://"
@@ -23,12 +24,6 @@ class Refused(Exception):
     def __init__(self, code: Code, message: str) -> None:
         super().__init__(message)
         self.code, self.message = code, message
-
-
-@dataclass(frozen=True)
-class Limits:
-    min_size: int
-    max_size: int
 
 
 @dataclass(frozen=True)
@@ -84,22 +79,6 @@ def vm_name(provider_id: str, node: str) -> str:
     """The VM of a node, or "". A node has no providerID for a moment after it has joined its cluster. Its name does not
     count if it has the providerID of another provider."""
     return provider_id.removeprefix(PROVIDER) if provider_id.startswith(PROVIDER) else "" if provider_id else node
-
-
-def read_limits(annotations: Mapping[str, str], max_replicas: int | None) -> Limits | str | None:
-    """The limits of a node group, why they cannot be used, or None for a pool that is not meant to be one."""
-    texts = [annotations.get(name) for name in (meta.NODE_GROUP_MIN_SIZE, meta.NODE_GROUP_MAX_SIZE)]
-    if texts == [None, None]:
-        return None
-    for name, text in zip((meta.NODE_GROUP_MIN_SIZE, meta.NODE_GROUP_MAX_SIZE), texts, strict=True):
-        if text is None:
-            return f"the annotation {name} is missing"
-        if not (text.isascii() and text.isdecimal()) or len(text) > 6:
-            return f"the annotation {name} must be a number from 0 to 999999, not {text[:20]!r}"
-    least, most = (int(text) for text in texts if text is not None)
-    if least > most:
-        return f"the annotation {meta.NODE_GROUP_MIN_SIZE} is {least}, which is more than the maximum of {most}"
-    return Limits(least, most if max_replicas is None else min(most, max_replicas))
 
 
 def obstacle(pool: Pool, scaled_by: Mapping[str, str]) -> str:

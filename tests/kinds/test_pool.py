@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from poolhouse.api.kinds import POOL
+from poolhouse.api.kinds.meta import NODE_GROUP_MAX_SIZE, NODE_GROUP_MIN_SIZE
 from poolhouse.api.kinds.pool import PoolSpec
 from poolhouse.api.kinds.pool_strategies import ScaleInProactive, UpdateProactive
 from tests.kinds.documents import BY_HAND, EXAMPLE, GONE, INSTANCE, ORDERED, changed, machine, pool, read
@@ -458,6 +459,11 @@ CAUTIONS = [
         changed(pool(), {"uid": "x", "resourceVersion": "7"}, "spec", "template", "metadata"),
         ["spec.template.metadata.uid is not used", "spec.template.metadata.resourceVersion is not used"],
         id="metadata of another object",
+    ),
+    pytest.param(
+        changed(pool(), {NODE_GROUP_MIN_SIZE: "0", NODE_GROUP_MAX_SIZE: "5"}, "metadata", "annotations"),
+        ["no node group of the cluster-autoscaler: the annotation poolhouse.dev/node-group-min-size must be a number"],
+        id="a node group that may become empty",
     ),
 ]
 

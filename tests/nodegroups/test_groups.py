@@ -10,10 +10,10 @@ import pytest
 from controllers.pool.snapshot import parse_removals
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.node_groups import Limits, read_limits
 from poolhouse.nodegroups.groups import (
     Change,
     Groups,
-    Limits,
     NodeGroup,
     Refused,
     decrease,
@@ -21,13 +21,12 @@ from poolhouse.nodegroups.groups import (
     foreign,
     increase,
     obstacle,
-    read_limits,
     vm_name,
 )
 from tests.controllers.pool.builders import a_pool, leaving, vm
 
 MIN, MAX = meta.NODE_GROUP_MIN_SIZE, meta.NODE_GROUP_MAX_SIZE
-NUMBER = "must be a number from 0 to 999999"
+NUMBER = "must be a number from 1 to 999999"
 
 
 def group(replicas: int, *vms: VM, least: int = 1, most: int = 5, removals: tuple[str, ...] = ()) -> NodeGroup:
@@ -57,7 +56,10 @@ def test_the_vm_of_a_node(provider_id: str, node: str, expected: str) -> None:
     [
         pytest.param({}, None, None, id="without annotations"),
         pytest.param({MIN: "1", MAX: "5"}, None, Limits(1, 5), id="both"),
-        pytest.param({MIN: "0", MAX: "0"}, None, Limits(0, 0), id="zero"),
+        pytest.param({MIN: "0", MAX: "5"}, None, f"the annotation {MIN} {NUMBER}, not '0'", id="zero"),
+        pytest.param(
+            {MIN: "1", MAX: "1" * 30}, None, f"the annotation {MAX} {NUMBER}, not '11111111111111111111'", id="endless"
+        ),
         pytest.param({MIN: "1", MAX: "5"}, 3, Limits(1, 3), id="the pool's own maximum is lower"),
         pytest.param({MIN: "1", MAX: "5"}, 9, Limits(1, 5), id="the pool's own maximum is higher"),
         pytest.param({MIN: "1"}, None, f"the annotation {MAX} is missing", id="no maximum"),

@@ -13,7 +13,8 @@ from typing import Any
 import grpc
 import pytest
 
-from poolhouse.nodegroups.groups import Groups, Limits, NodeGroup
+from poolhouse.api.kinds.node_groups import Limits
+from poolhouse.nodegroups.groups import Groups, NodeGroup
 from poolhouse.nodegroups.protocol import SERVICE
 from poolhouse.nodegroups.server import TLSFiles, serve
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Unauthorized, Unavailable

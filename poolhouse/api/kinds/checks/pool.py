@@ -14,6 +14,7 @@ from poolhouse.api.kinds.checks.metadata import (
 )
 from poolhouse.api.kinds.checks.vm_template import template_problems, template_warnings
 from poolhouse.api.kinds.model import Rule
+from poolhouse.api.kinds.node_groups import read_limits
 from poolhouse.api.kinds.validation import quoted
 
 _MAX_NAME_LENGTH = 63
@@ -183,6 +184,13 @@ def windows_for_healing(document: Json) -> Iterator[str]:
         yield "spec.autohealing.onlyInMaintenanceWindows: healing does not wait, as the pool has no maintenanceWindows"
 
 
+def node_group(document: Json) -> Iterator[str]:
+    annotations = typed(dict, document, "metadata", "annotations") or {}
+    problem = read_limits({name: text for name, text in annotations.items() if isinstance(text, str)}, None)
+    if isinstance(problem, str):
+        yield f"the pool is no node group of the cluster-autoscaler: {problem}"
+
+
 def normalize(document: Json) -> Json:
     for path, _ in _policies(document):
         document = booleans_to_text(document, *path, "labelSelector", "matchLabels")
@@ -190,4 +198,11 @@ def normalize(document: Json) -> Json:
 
 
 CHECKS = (ordered_policies, check_names, maintenance_windows, topology_key, template_problems, replacement)
-WARNINGS = (template_warnings, disks_to_preserve, without_effect, windows_for_healing, limits_without_disks)
+WARNINGS = (
+    template_warnings,
+    disks_to_preserve,
+    without_effect,
+    windows_for_healing,
+    limits_without_disks,
+    node_group,
+)

@@ -50,6 +50,7 @@ from controllers.shared.component import Component
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
 from controllers.shared.decisions import without_recorded
+from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
 from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
@@ -430,6 +431,15 @@ class PoolController:
         for pool in self.stores.pools.all():
             enqueue(pool.key, GATHER_SECONDS)
 
+    def budget_changed(self, enqueue: Enqueue, old: EvictionBudget | None, new: EvictionBudget | None) -> None:
+        """Reconciles the pools whose VMs a PodDisruptionBudget may concern. Its status changes with every Pod."""
+        found = next(each for each in (new, old) if each is not None)
+        if old == new or found.of_vmi:
+            return
+        for pool in self.stores.pools.all():
+            if pool.namespace == found.namespace:
+                enqueue(pool.key, GATHER_SECONDS)
+
     def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
         if served == self._serves_snapshots:
@@ -511,6 +521,8 @@ def _shown(vm: VM) -> tuple[str, ...]:
 SETTLE_SECONDS = 30.0
 """How long the controller waits until it knows whether the cluster serves snapshots. Until then, pools that take
 snapshots update no VM."""
+BUDGETS_SECONDS = 5.0
+"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
 UNKNOWN_STATE = DiskState("DataVolumes are not listed yet")
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
@@ -533,6 +545,7 @@ def build(
     pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
     vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
     snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
+    budgets = BUDGET_SOURCE.optional_informer(api)
     data_volumes = DATA_VOLUME_SOURCE.optional_informer(api)
     data_sources = OptionalInformer(api, DATA_SOURCES, parse_data_source)
 
@@ -561,6 +574,7 @@ def build(
         lambda namespace: data_volumes.by("left", namespace),
         lambda key: data_sources.get(key[1], key[0]),
         cluster,
+        budgets,
         limit_of(limits),
     )
     registry.register(OrphanedDisks(pools.store, disks.store))
@@ -594,6 +608,7 @@ def build(
     snapshots.subscribe(lambda: pooling.snapshots_served(controller.enqueue, snapshots.served))
     snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
     restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
+    budgets.subscribe_objects(partial(pooling.budget_changed, controller.enqueue))
     data_sources.subscribe(partial(pooling.data_sources_changed, controller.enqueue))
     data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
 
@@ -612,10 +627,11 @@ def build(
         try:
             async with asyncio.TaskGroup() as group:
                 optional = snapshots, restores, data_volumes, data_sources, kubevirts
-                for each in optional:
+                for each in (*optional, budgets):
                     group.create_task(each.run())
                 # Without the DataSources, a new pool would have a revision without their images first.
                 await asyncio.gather(*(each.settled(SETTLE_SECONDS) for each in optional))
+                await budgets.settled(BUDGETS_SECONDS)
                 pooling.begin()
                 group.create_task(measuring.run(), name="pool-analysis")
                 await controller.run()

@@ -77,7 +77,7 @@ def status_deadlines(snapshot: PoolSnapshot, now: datetime) -> Iterator[datetime
 def _failed_runs(snapshot: PoolSnapshot, vm: VM) -> tuple[VMI, ...]:
     """The VMIs of the VM that failed after they had run, in order, each once."""
     seen = (*(each for each in snapshot.failed_vmis if each.owner_uid == vm.uid), *((vm.vmi,) if vm.vmi else ()))
-    return tuple({each.uid: each for each in seen if _failed_run(each)}.values())
+    return tuple({each.uid: each for each in seen if _failed_run(snapshot, each)}.values())
 
 
 def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autohealing, now: datetime) -> FailingVM:
@@ -94,9 +94,10 @@ def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autoh
     return FailingVM(name=vm.name, failed_runs=runs, last_vmi=last, status=status, since=since)
 
 
-def _failed_run(vmi: VMI) -> bool:
-    """Whether the VMI has failed after it had run. KubeVirt counts the others."""
-    return vmi.phase == "Failed" and bool(vmi.started_at)
+def _failed_run(snapshot: PoolSnapshot, vmi: VMI) -> bool:
+    """Whether the VMI has failed after it had run. KubeVirt counts the others. On a node that is drained, an eviction
+    may have ended the VMI: that is no fault of the VM."""
+    return vmi.phase == "Failed" and bool(vmi.started_at) and vmi.node not in snapshot.cordoned
 
 
 def _was_stable(vmi: VMI, now: datetime) -> bool:

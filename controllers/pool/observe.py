@@ -23,6 +23,7 @@ from controllers.shared.data_sources import (
     Sources,
     resolve_sources,
 )
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import NODE_SOURCE, Node, Source
@@ -148,6 +149,7 @@ class Stores:
     data_source: Callable[[Key], DataSource | None] = lambda key: None
     cluster: Callable[[], ClusterSettings | None] = lambda: None
     """Returns the settings of the KubeVirt object; None if they are unknown."""
+    budgets: OptionalStore[EvictionBudget] = field(default_factory=ListedStore)
     replica_limit: Callable[[str], int | None] = unknown_limit
     """Returns the replica limit of a namespace; None if it is unknown."""
     collected: set[Key] = field(default_factory=set, compare=False)
@@ -194,6 +196,10 @@ class Stores:
         """Whether these nodes are ready. A node that does not exist is not."""
         found = {name: self.nodes.get(("", name)) for name in names}
         return {name: node is not None and node.ready for name, node in found.items()}
+
+    def cordoned(self, vms: Iterable[VM]) -> frozenset[str]:
+        names = {vm.vmi.node for vm in vms if vm.vmi is not None}
+        return frozenset(name for name in names if (node := self.nodes.get(("", name))) is not None and node.cordoned)
 
     def movable(self) -> bool:
         """Whether two nodes or more can take VMs. True for a user who may not see nodes."""
@@ -267,6 +273,8 @@ def observe(
         nodes=_nodes(stores, pool, vms),
         cluster=stores.cluster(),
         movable=stores.movable(),
+        cordoned=stores.cordoned(vms),
+        budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
         excess=beyond,
         synced=synced,
         failure=failure,

@@ -69,6 +69,25 @@ class PoolReason(Reason):
     NO_REVISION_LOST = "NoRevisionLost", "No update has lost the ControllerRevision of a VM's former template."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All VMs with the pool's names and label are VMs of the pool."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
+    FOREIGN_EVICTION_BUDGET = (
+        "ForeignEvictionBudget",
+        "Another PodDisruptionBudget selects Pods of the pool, or has its name. The pool makes none of its own, because"
+        " the eviction API refuses a Pod with two.",
+    )
+    KUBEVIRT_EVICTION_BUDGETS = (
+        "KubeVirtEvictionBudgets",
+        "Some VMs of the pool migrate when they are evicted, and this release of KubeVirt makes a PodDisruptionBudget"
+        " for each. The pool makes none until all VMs have one eviction strategy.",
+    )
+    EVICTION_BUDGETS_UNREADABLE = (
+        "EvictionBudgetsUnreadable",
+        "The controller cannot list PodDisruptionBudgets, so that the pool has none.",
+    )
+    EVICTIONS_BLOCKED = (
+        "EvictionsBlocked",
+        "VMs of the pool do not start, so that its PodDisruptionBudget allows no eviction: a drain waits for them.",
+    )
+    NO_EVICTION_BUDGET_FAILURE = "NoEvictionBudgetFailure", "Evictions of the pool's VMs are limited as the spec says."
     ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."
     ANALYSIS_INCONCLUSIVE = (
         "AnalysisInconclusive",
@@ -173,6 +192,22 @@ class PoolReason(Reason):
     FAILED_SET_IN_SERVICE = (
         "FailedSetInService",
         "The controller could not change the label `poolhouse.dev/in-service` of a VMI or of its launcher pods.",
+    )
+    SUCCESSFUL_SET_EVICTION_BUDGET = (
+        "SuccessfulSetEvictionBudget",
+        "The controller created or changed the PodDisruptionBudget of the pool.",
+    )
+    FAILED_SET_EVICTION_BUDGET = (
+        "FailedSetEvictionBudget",
+        "The controller could not create or change the PodDisruptionBudget of the pool.",
+    )
+    SUCCESSFUL_DELETE_EVICTION_BUDGET = (
+        "SuccessfulDeleteEvictionBudget",
+        "The controller deleted the PodDisruptionBudget of the pool. The message says why.",
+    )
+    FAILED_DELETE_EVICTION_BUDGET = (
+        "FailedDeleteEvictionBudget",
+        "The controller could not delete the PodDisruptionBudget of the pool.",
     )
     SUCCESSFUL_RESTART = "SuccessfulRestart", "The controller restarted a VM, so that it runs with the new template."
     FAILED_RESTART = "FailedRestart", "The controller could not restart a VM."

@@ -28,8 +28,10 @@ def disruption_cost(vm: VM) -> int:
         return 0
     if not vm.ready:
         return 1
+    if vm.vmi is not None and vm.vmi.evacuated and not vm.migrating:
+        return 2  # it must leave its node, which a stop spares it
     # A stop during a migration wastes the migration.
-    return 3 if vm.migrating else 2
+    return 4 if vm.migrating else 3
 
 
 def random_rank(vm: VM) -> str:

@@ -1,7 +1,7 @@
 """The snapshot of a pool: the input of its plan and its status."""
 
 import math
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from sys import intern
@@ -16,6 +16,7 @@ from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.replica_limits import Excess, excess
@@ -158,6 +159,11 @@ class PoolSnapshot:
     """The settings of the KubeVirt object; None if they are unknown."""
     movable: bool = True
     """Whether two nodes or more can take VMs, so that a VM can migrate."""
+    cordoned: frozenset[str] = frozenset()
+    """The nodes of VMs that take no further VMs, as while they are drained."""
+    budgets: Sequence[EvictionBudget] | None = None
+    """The PodDisruptionBudgets of the namespace, apart from those that KubeVirt makes for single VMIs. None if they are
+    unknown."""
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True

@@ -48,6 +48,7 @@ OPTIONAL = (
     "VMsHeld",
     "UnownedVMs",
     "RevisionLost",
+    "EvictionBudgetFailure",
 )
 """Conditions that are omitted until they are True for the first time."""
 

@@ -121,6 +121,8 @@ class VMI(ObjectView):
     """The time at which the VMI reached its final phase."""
     disks: tuple[str, ...] = ()
     """Names of the DataVolumes and PersistentVolumeClaims that the VMI uses."""
+    eviction_strategy: str = ""
+    """empty if the VMI has none, so that the strategy of the cluster applies"""
     guest: RunningGuest = UNKNOWN_GUEST
     """what changes of the running VMI depend on"""
     attempt: int = 0
@@ -189,6 +191,7 @@ def parse_vmi(document: Json) -> VMI:
         ends_at_reboot=at(document, "spec", "domain", "rebootPolicy") == TERMINATE,
         ended_at=_ended_at(phase, dict(times), conditions),
         disks=tuple(_disks((document.get("spec") or {}).get("volumes") or ())),
+        eviction_strategy=intern(text(document, "spec", "evictionStrategy")),
         guest=read_guest(document),
         attempt=parse_count(at(document, "metadata", "annotations", meta.ATTEMPT)),
     )

@@ -157,6 +157,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to take held VMs out of Services by a label of launcher pods, to delete no disk that a pod mounts, and to"
             " connect to no address that only a guest claims to have",
         ),
+        PolicyRule("policy", ("poddisruptionbudgets",), (*FOLLOW, "create", "patch", "delete"), "to limit evictions"),
         PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace; replica limits"),
         PolicyRule(
             "admissionregistration.k8s.io",
@@ -173,12 +174,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             (*READ, "create", "update", "delete"),
             "KubeVirt's policies, which enforce ours",
         ),
-        PolicyRule(
-            "kubevirt.io",
-            ("kubevirts",),
-            FOLLOW,
-            "to read KubeVirt's version, its defaults, and what it changes in running VMs",
-        ),
+        PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read KubeVirt's version, defaults and behaviour"),
         PolicyRule(
             "apiextensions.k8s.io",
             ("customresourcedefinitions",),

@@ -21,6 +21,7 @@ CONTROLLERS = (
     "resourcequota-controller",
     "clusterrole-aggregation-controller",
     "serviceaccount-controller",
+    "disruption-controller",
 )
 POD_CONTROLLERS = (
     "deployment-controller",

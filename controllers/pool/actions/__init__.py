@@ -1,6 +1,7 @@
 """What a pool can do. `base.Action` says what an action knows; `controllers.pool.writes` has its requests."""
 
 from controllers.pool.actions.base import Action
+from controllers.pool.actions.budgets import DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.actions.disks import DateDisk, DeleteDisks, ReleaseDisks, RemoveFinalizer, RetainDisks, ReturnDisk
 from controllers.pool.actions.hooks import EndHold, Hold, SetInService
 from controllers.pool.actions.jobs import RunJob
@@ -16,6 +17,7 @@ __all__ = [
     "DateDisk",
     "Delete",
     "DeleteDisks",
+    "DeleteEvictionBudget",
     "DiskReplacement",
     "EndHold",
     "Heal",
@@ -34,6 +36,7 @@ __all__ = [
     "ReturnDisk",
     "RunJob",
     "SaveRevision",
+    "SetEvictionBudget",
     "SetInService",
     "TakeSnapshot",
     "Update",

@@ -1,6 +1,7 @@
 """The rules of a pool. A new feature is a module with a rule, and a line here."""
 
 from controllers.pool.rules.autohealing import HEALING
+from controllers.pool.rules.evictions import EVICTIONS
 from controllers.pool.rules.holds import holds
 from controllers.pool.rules.lifetime import LIFETIMES
 from controllers.pool.rules.membership import MEMBERSHIP
@@ -20,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     OUTDATED_DISKS,
     REVISIONS,
     SNAPSHOTS,
+    EVICTIONS,
     holds(lambda: RULES),
     STEPS,
     # The first of these with actions ends the plan, because the next one needs a snapshot that has them. VMs that are

@@ -2,7 +2,7 @@
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
-from controllers.pool.writes import creations, disks, hooks, jobs, revisions, snapshots, updates, vms
+from controllers.pool.writes import budgets, creations, disks, hooks, jobs, revisions, snapshots, updates, vms
 from controllers.pool.writes.context import Writing, in_namespace
 from controllers.sets.writes import Send, each
 
@@ -39,6 +39,8 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.SetInService: each(in_namespace(hooks.set_in_service), in_bursts=True, quiet=True),
     actions.Restart: each(vms.restart, in_bursts=True),
     actions.RunJob: each(jobs.run),
+    actions.SetEvictionBudget: each(budgets.set_budget, quiet=True),
+    actions.DeleteEvictionBudget: each(budgets.delete_budget, quiet=True),
     # Nothing needs these deletions, so they come last.
     actions.PruneRevision: each(revisions.prune, quiet=True),
     actions.PruneSnapshot: each(snapshots.prune_snapshot, quiet=True),

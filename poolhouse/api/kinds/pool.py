@@ -174,6 +174,8 @@ class PoolSpec(Model):
     progress_deadline_seconds: Annotated[Count, Field(ge=1)] = 600
     """Seconds without progress after which the condition Progressing becomes False. Updates,
     scale-outs and the return of lost VMs count as progress."""
+    eviction_budget: Literal["Enabled", "Disabled"] = "Enabled"
+    """Whether a PodDisruptionBudget lets a drain stop no more than `maxUnavailable` VMs at once."""
     revision_history_limit: Annotated[Count, Ruled(REVISIONS_RULE)] = 10
     """Number of old revisions of the template that are kept for a rollback: at most 100, because each stores a
     template."""

@@ -18,6 +18,7 @@ _CONFIGURATION = (
     "cpuModel",
     "developerConfiguration",
     "emulatedMachines",
+    "evictionStrategy",
     "liveUpdateConfiguration",
     "machineType",
     "network",

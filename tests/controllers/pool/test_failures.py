@@ -66,6 +66,16 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
         pytest.param(
             one(failed(run("Failed", started=900, ended=1)), counted(2)), [(1, "new")], id="a long run ends the series"
         ),
+        pytest.param(
+            replace(one(failed(replace(run("Failed"), node="n1"))), cordoned=frozenset({"n1"})),
+            [],
+            id="a drain may have ended it",
+        ),
+        pytest.param(
+            replace(one(failed(replace(run("Failed"), node="n2"))), cordoned=frozenset({"n1"})),
+            [(1, "new")],
+            id="another node is drained",
+        ),
         pytest.param(one(failed(run("Succeeded"))), [], id="a shutdown is no failure"),
         pytest.param(one(vm(1, should_run=False, ready=False), counted(2)), [], id="a VM that shall not run"),
         pytest.param(snapshot(a_pool(3), failed(run("Failed"))), [], id="nothing is counted without autohealing"),

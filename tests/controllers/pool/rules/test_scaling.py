@@ -10,7 +10,7 @@ from controllers.pool.actions import Create, Delete
 from controllers.pool.plan import plan
 from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import PoolSnapshot
-from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm
+from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm, vmi
 
 OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
@@ -55,6 +55,11 @@ def test_a_vm_without_a_controller_in_its_owner_reference_is_adopted_and_counts(
             marks=pytest.mark.sentence("1.46", "1.47", "1.49"),
         ),
         pytest.param(snapshot(1, vm(1), halted(2)), [("delete", "web-2")], id="by default what runs is the last to go"),
+        pytest.param(
+            snapshot(1, vm(1), vm(2, vmi=vmi("web-2", node="n1", evacuated=True)), vm(3, printable_status="Migrating")),
+            [("delete", "web-2"), ("delete", "web-1")],
+            id="a VM that must leave its node goes first, one that is moving last",
+        ),
         pytest.param(
             snapshot(1, vm(1), vm(2, ready=False)),
             [("delete", "web-2")],

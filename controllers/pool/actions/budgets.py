@@ -1,0 +1,37 @@
+"""Actions on the PodDisruptionBudget of a pool."""
+
+from dataclasses import dataclass, replace
+
+from controllers.pool.actions.base import Action
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.evictions import EvictionBudget, selector
+from poolhouse.api.kinds import meta
+
+
+@dataclass(frozen=True)
+class SetEvictionBudget(Action, past="limited the evictions by PodDisruptionBudget"):
+    concerns_vm = False
+    name: str
+    uid: str
+    """empty if there is none yet"""
+    min_available: int
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        pool, others = snapshot.pool, (each for each in snapshot.budgets or () if each.name != self.name)
+        uid, selected = self.uid or f"{self.name} (simulated)", selector({meta.POOL: pool.name})
+        own = EvictionBudget(
+            pool.namespace, self.name, uid, pool.uid, min_available=self.min_available, selector=selected
+        )
+        return replace(snapshot, budgets=(*others, own))
+
+
+@dataclass(frozen=True)
+class DeleteEvictionBudget(Action, past="deleted PodDisruptionBudget"):
+    concerns_vm = False
+    name: str
+    uid: str
+    reason: str
+
+    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        return replace(snapshot, budgets=tuple(each for each in snapshot.budgets or () if each.uid != self.uid))

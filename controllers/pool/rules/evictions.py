@@ -1,0 +1,130 @@
+"""The rule that keeps the PodDisruptionBudget of a pool: a drain stops no more VMs at once than the pool itself would.
+
+The budget is for VMs that an eviction stops. KubeVirt moves the others. It is a number of Pods that must stay ready,
+and always lower than the number of VMs that are meant to run: else no drain would end.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
+from controllers.pool.causes import why_not_started
+from controllers.pool.power import RUNNING
+from controllers.pool.reasons import PoolReason
+from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.shared.conditions import condition
+from controllers.shared.evictions import (
+    EvictionBudget,
+    foreign_budget,
+    has_own_budgets,
+    selector,
+    treatment,
+    treatments,
+)
+from controllers.shared.vmi import VMI, text
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
+
+REMEDY = "delete it, or set spec.evictionBudget: Disabled"
+
+
+@dataclass(frozen=True)
+class Wish:
+    min_available: int = 0
+    """0 for no budget"""
+    reason: str = ""
+    failure: PoolReason | None = None
+    """why the pool has no budget although it needs one"""
+
+
+@once
+def wish(snapshot: PoolSnapshot) -> Wish | None:
+    """The budget that the pool needs. None while the eviction strategy is unknown: the budget then stays as it is."""
+    if snapshot.pool.spec.eviction_budget == "Disabled":
+        return Wish(reason="spec.evictionBudget is Disabled")
+    meant = meant_to_run(snapshot)
+    if meant <= snapshot.pool.max_unavailable:
+        return Wish(reason=f"{count_noun(meant, 'VM')} should run, and maxUnavailable allows the stop of all")
+    running = _running(snapshot)
+    found = treatments(running, snapshot.cluster) or {
+        treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
+    }
+    if "Unknown" in found:
+        return None
+    if "Stop" not in found:
+        return Wish(reason="an eviction moves its VMs")
+    if "Move" in found and has_own_budgets(snapshot.cluster):
+        why = "KubeVirt makes a PodDisruptionBudget for those VMs that migrate, and two for one Pod would stop a drain"
+        return Wish(reason=why, failure=PoolReason.KUBEVIRT_EVICTION_BUDGETS)
+    if snapshot.budgets is None:
+        why = "the controller cannot list PodDisruptionBudgets: a drain may stop all VMs of a node at once"
+        return Wish(reason=why, failure=PoolReason.EVICTION_BUDGETS_UNREADABLE)
+    if other := _foreign(snapshot, running):
+        return Wish(reason=f"PodDisruptionBudget {other}; {REMEDY}", failure=PoolReason.FOREIGN_EVICTION_BUDGET)
+    # A VM that migrates has two ready Pods for a moment, and the second one must not make room for an eviction.
+    second_pods = sum(vmi.migrating for vmi in running)
+    least = meant - snapshot.pool.max_unavailable
+    return Wish(least + second_pods, f"{least} of {count_noun(meant, 'VM')} must stay available")
+
+
+_STRATEGY = "spec", "template", "spec", "evictionStrategy"
+
+
+def meant_to_run(snapshot: PoolSnapshot) -> int:
+    """The VMs that should run, with those that the pool is about to create, and without those above `replicas`."""
+    existing = sum(vm.should_run for vm in snapshot.counted)
+    created = snapshot.missing if snapshot.revision.run_strategy in RUNNING else 0
+    return min(snapshot.pool.spec.replicas, existing + created)
+
+
+def _running(snapshot: PoolSnapshot) -> list[VMI]:
+    vmis = (vm.vmi for vm in snapshot.vms)
+    return [vmi for vmi in vmis if vmi is not None and not (vmi.final or vmi.deleting)]
+
+
+def own_budget(snapshot: PoolSnapshot) -> EvictionBudget | None:
+    pool = snapshot.pool
+    return next(
+        (each for each in snapshot.budgets or () if each.name == pool.name and each.owner_uid == pool.uid), None
+    )
+
+
+def _foreign(snapshot: PoolSnapshot, running: list[VMI]) -> str:
+    budgets, own = snapshot.budgets or (), own_budget(snapshot)
+    if own is None and any(each.name == snapshot.pool.name for each in budgets):
+        return f"{snapshot.pool.name} is not the pool's, and has its name"
+    found = foreign_budget(budgets, own, running)
+    return f"{found.name} selects Pods of the pool, and no Pod may have two" if found is not None else ""
+
+
+def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Brings the budget in step with the pool. A paused pool is drained too. The garbage collector deletes the budget
+    with the pool."""
+    if snapshot.pool.deleting or (wanted := wish(snapshot)) is None or snapshot.budgets is None:
+        return
+    name, own = snapshot.pool.name, own_budget(snapshot)
+    if own is not None and not wanted.min_available:
+        yield DeleteEvictionBudget(name, own.uid, wanted.reason)
+    elif own is not None and own.selector != selector({meta.POOL: name}):
+        yield DeleteEvictionBudget(name, own.uid, "somebody has changed which Pods it selects")
+    elif wanted.min_available and (own is None or own.min_available != wanted.min_available):
+        yield SetEvictionBudget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason)
+
+
+def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
+    if (wanted := wish(snapshot)) is None:
+        return
+    kind, available = "EvictionBudgetFailure", sum(vm.should_run and vm.available for vm in snapshot.active)
+    if wanted.failure is not None:
+        yield condition(kind, True, wanted.failure, wanted.reason)
+    elif available <= wanted.min_available and wanted.min_available and (why := why_not_started(snapshot)):
+        message = f"a drain must wait, because {wanted.reason}, and only {available} are available: {why}"
+        yield condition(kind, True, PoolReason.EVICTIONS_BLOCKED, message)
+    else:
+        yield condition(kind, False, PoolReason.NO_EVICTION_BUDGET_FAILURE)
+
+
+EVICTIONS = Rule("Evictions", always=(keep_budget,), conditions=_conditions)

@@ -1,0 +1,124 @@
+"""What an eviction does to a VM, and the PodDisruptionBudgets that delay it.
+
+KubeVirt's webhook denies the eviction of a VM whose strategy migrates it, and marks the VM instead (see its
+pod-eviction-admitter.go). The Pod of any other VM is deleted, as soon as no PodDisruptionBudget forbids it.
+"""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from controllers.shared.sources import Source
+from controllers.shared.vmi import VMI, ObjectView, group_kind, text
+from poolhouse.api.apimachinery.label_selectors import matches
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
+from poolhouse.api.kinds import meta
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.versions import Release
+from poolhouse.runtime.resource import Resource
+
+BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
+APP, LAUNCHER = "kubevirt.io", "virt-launcher"
+"""The label of each launcher Pod. KubeVirt gives a Pod the labels of its VMI first, and then this one."""
+NO_BUDGETS_SINCE: Release = (1, 6)
+"""Earlier releases also make a PodDisruptionBudget for each VM that migrates."""
+
+Treatment = Literal["Stop", "Move", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionBudget(ObjectView):
+    """A PodDisruptionBudget, without its status: that changes with every Pod."""
+
+    owner_uid: str = ""
+    of_vmi: bool = False
+    """whether KubeVirt has made it for one VMI"""
+    min_available: int | None = None
+    """None for a percentage, or for maxUnavailable"""
+    selector: Json | None = None
+
+    def selects(self, labels: Mapping[str, str]) -> bool:
+        return matches(self.selector, labels)
+
+
+def parse_budget(document: Json) -> EvictionBudget:
+    metadata, owner = document["metadata"], controller_of(document) or {}
+    return EvictionBudget(
+        text(metadata, "namespace"),
+        metadata["name"],
+        text(metadata, "uid"),
+        text(owner, "uid"),
+        group_kind(owner) == "VirtualMachineInstance.kubevirt.io",
+        typed(int, document, "spec", "minAvailable"),
+        at(document, "spec", "selector"),
+    )
+
+
+def _by_namespace(budget: EvictionBudget) -> Iterator[Hashable]:
+    if not budget.of_vmi:
+        yield budget.namespace
+
+
+BUDGET_SOURCE = Source(BUDGETS, parse_budget, {"namespace": _by_namespace})
+
+
+def build_budget(namespace: str, name: str, labels: Mapping[str, str], min_available: int, owner: Json) -> Json:
+    """A budget of the launcher Pods of VMIs with these labels."""
+    return {
+        "apiVersion": BUDGETS.api_version,
+        "kind": BUDGETS.kind,
+        "metadata": {
+            "namespace": namespace,
+            "name": name,
+            "labels": {**labels, meta.MANAGED_BY: meta.POOLHOUSE},
+            "ownerReferences": [owner],
+        },
+        "spec": {
+            # A number, because a percentage of Pods needs an owner with the subresource scale, and a VMI has none.
+            "minAvailable": min_available,
+            "selector": selector(labels),
+            # A Pod that is not ready serves nobody, and must not stop a drain for ever.
+            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        },
+    }
+
+
+def selector(labels: Mapping[str, str]) -> Json:
+    return {"matchLabels": {APP: LAUNCHER, **labels}}
+
+
+def pod_labels(vmi: VMI) -> dict[str, str]:
+    """The labels of the VMI's launcher Pod, apart from those with the VMI's name (`podLabels` in KubeVirt's
+    template.go)."""
+    return {**vmi.labels, APP: LAUNCHER, meta.KUBEVIRT_CREATED_BY: vmi.uid}
+
+
+def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) -> Treatment:
+    """What an eviction does to a VM with this `evictionStrategy`: stops its guest, or moves it to another node."""
+    if not strategy and cluster is None:
+        return "Unknown"
+    found = strategy or (cluster.eviction_strategy if cluster is not None else "")
+    if found == "LiveMigrateIfPossible":
+        return "Move" if migratable else "Stop"
+    return "Stop" if found in ("", "None") else "Move"
+
+
+def treatments(vmis: Iterable[VMI], cluster: ClusterSettings | None) -> set[Treatment]:
+    """What evictions do to VMIs. KubeVirt writes the strategy of the cluster into a VMI that has none."""
+    return {treatment(each.eviction_strategy, "LiveMigratable" in each.conditions, cluster) for each in vmis}
+
+
+def has_own_budgets(cluster: ClusterSettings | None) -> bool:
+    """Whether KubeVirt makes budgets for VMs that migrate. An unknown release counts as an old one."""
+    release = cluster.release if cluster is not None else None
+    return release is None or release < NO_BUDGETS_SINCE
+
+
+def foreign_budget(
+    budgets: Iterable[EvictionBudget], own: EvictionBudget | None, vmis: Iterable[VMI]
+) -> EvictionBudget | None:
+    """The first other budget that selects a launcher Pod of these VMIs."""
+    others = sorted((each for each in budgets if each is not own), key=lambda each: each.name)
+    labels = [pod_labels(vmi) for vmi in vmis] if others else []
+    return next((each for each in others if any(map(each.selects, labels))), None)

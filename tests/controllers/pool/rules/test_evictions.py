@@ -1,0 +1,176 @@
+"""The PodDisruptionBudget of a pool: when it has one, and how many VMs it keeps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
+from controllers.pool.plan import plan
+from controllers.pool.reasons import PoolReason
+from controllers.pool.rules.evictions import keep_budget, wish
+from controllers.pool.simulate import simulate
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.status import pool_status
+from controllers.shared.evictions import EvictionBudget, foreign_budget, parse_budget, selector, treatment
+from controllers.shared.vm import VM
+from poolhouse.api.kinds import meta
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, halted, leaving, snapshot, vm, vmi
+
+V1_5, V1_9 = (ClusterSettings(versions=(version,)) for version in ("v1.5.0", "v1.9.0"))
+OURS = selector({meta.POOL: "web"})
+RUNS = replace(REVISION, run_strategy="Always")
+
+
+def running(ordinal: int, strategy: str = "", **of_vmi: Any) -> VM:
+    found = vmi(f"web-{ordinal}", revision=REVISION.label, phase="Running", eviction_strategy=strategy, **of_vmi)
+    return vm(ordinal, vmi=replace(found, labels={**found.labels, meta.POOL: "web", "app": "shop"}))
+
+
+FOUR = tuple(map(running, range(1, 5)))
+
+
+def seen(*vms: VM, budgets: tuple[EvictionBudget, ...] | None = (), replicas: int = 4, **spec: Any) -> PoolSnapshot:
+    return snapshot(
+        a_pool(replicas, **{"maxUnavailable": 1, **spec}), *vms, budgets=budgets, cluster=V1_9, revision=RUNS
+    )
+
+
+def budget(name: str = "web", owner: str = "u-web", least: int | None = 3, **selected: str) -> EvictionBudget:
+    chosen = {"matchLabels": selected} if selected else OURS
+    return EvictionBudget("default", name, f"u-{name}", owner, min_available=least, selector=chosen)
+
+
+SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
+
+
+@pytest.mark.parametrize(
+    ("observed", "actions"),
+    [
+        pytest.param(seen(*FOUR), [("", 3)], id="all but maxUnavailable must stay"),
+        pytest.param(seen(*FOUR, maxUnavailable="50%"), [("", 2)], id="a percentage of the replicas"),
+        pytest.param(seen(*FOUR, budgets=(budget(),)), [], id="it is in step"),
+        pytest.param(seen(*FOUR, budgets=(budget(least=2),)), [("u-web", 3)], id="the pool has grown"),
+        pytest.param(seen(*FOUR, budgets=(budget(least=None),)), [("u-web", 3)], id="somebody wrote a percentage"),
+        pytest.param(seen(*FOUR[:3]), [("", 3)], id="a VM that is missing counts: it is about to be created"),
+        pytest.param(seen(*FOUR, replicas=3), [("", 2)], id="a VM above replicas does not count"),
+        pytest.param(seen(*FOUR[:3], halted(4)), [("", 2)], id="a halted VM does not count"),
+        pytest.param(seen(*FOUR[:3], leaving(4)), [("", 3)], id="nor a VM that is deleted, but the one after it"),
+        pytest.param(seen(*FOUR[:3], running(4, migrating=True)), [("", 4)], id="a VM that migrates has two Pods"),
+        pytest.param(seen(*FOUR, budgets=(budget(),), paused=True, maxUnavailable=2), [("u-web", 2)], id="paused"),
+        pytest.param(seen(*map(halted, range(1, 5))), [], id="a halted pool has none"),
+        pytest.param(seen(*map(halted, range(1, 5)), budgets=(budget(),)), [DELETE], id="a halted pool loses it"),
+        pytest.param(seen(running(1), replicas=1), [], id="a pool of one has none: a drain would never end"),
+        pytest.param(seen(*FOUR, maxUnavailable=4), [], id="all may be unavailable"),
+        pytest.param(seen(*FOUR, budgets=(budget(),), evictionBudget="Disabled"), [DELETE], id="it is disabled"),
+        pytest.param(seen(*FOUR, budgets=(budget(app="x"),)), [DELETE], id="it selects other Pods: it is made again"),
+        pytest.param(seen(*FOUR, budgets=(budget("mine", "", app="shop"),)), [], id="another selects the same Pods"),
+        pytest.param(
+            seen(*FOUR, budgets=(budget(), budget("mine", "", app="shop"))), [DELETE], id="it yields to another"
+        ),
+        pytest.param(seen(*FOUR, budgets=(budget("db", "", app="db"),)), [("", 3)], id="a budget of other Pods"),
+        pytest.param(seen(*FOUR, budgets=(budget("web", "u-x", app="db"),)), [], id="the name is taken"),
+        pytest.param(seen(*FOUR, budgets=None), [], id="budgets are unknown"),
+        pytest.param(seen(*(running(n, "LiveMigrate") for n in range(1, 5))), [], id="an eviction moves the VMs"),
+        pytest.param(seen(*(running(n, "External") for n in range(1, 5))), [], id="another controller moves the VMs"),
+        pytest.param(seen(running(1, "LiveMigrate"), *FOUR[1:]), [("", 3)], id="it moves one of them"),
+        pytest.param(
+            replace(seen(running(1, "LiveMigrate"), *FOUR[1:]), cluster=V1_5), [], id="KubeVirt has a budget for one"
+        ),
+        pytest.param(replace(seen(*FOUR), cluster=V1_5), [("", 3)], id="an old KubeVirt has none for these"),
+        pytest.param(replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None), [], id="the strategy is unknown"),
+        pytest.param(seen(*FOUR, deleting=True), [], id="the pool is deleted, and its budget with it"),
+    ],
+)
+def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: list[Any]) -> None:
+    def outline(action: Action) -> Any:
+        return (action.uid, action.min_available) if isinstance(action, SET) else type(action)
+
+    assert [outline(each) for each in keep_budget(observed, NOW)] == actions
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason", "word"),
+    [
+        pytest.param(seen(*FOUR), PoolReason.NO_EVICTION_BUDGET_FAILURE, "", id="none"),
+        pytest.param(
+            seen(*FOUR, budgets=(budget("mine", "", app="shop"),)), PoolReason.FOREIGN_EVICTION_BUDGET, "mine", id="two"
+        ),
+        pytest.param(
+            seen(*FOUR, budgets=(budget("web", "", app="x"),)), PoolReason.FOREIGN_EVICTION_BUDGET, "name", id="name"
+        ),
+        pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
+        pytest.param(
+            replace(seen(running(1, "LiveMigrate"), *FOUR[1:]), cluster=V1_5),
+            PoolReason.KUBEVIRT_EVICTION_BUDGETS,
+            "KubeVirt",
+            id="two of KubeVirt",
+        ),
+        pytest.param(
+            seen(*FOUR[:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
+            PoolReason.EVICTIONS_BLOCKED,
+            "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
+            id="no node has room for a VM, and a drain waits",
+        ),
+    ],
+)
+def test_the_condition_names_what_is_missing(observed: PoolSnapshot, reason: PoolReason, word: str) -> None:
+    found = {each.type: each for each in pool_status(observed, plan(observed, NOW), NOW).conditions}
+    if reason is PoolReason.NO_EVICTION_BUDGET_FAILURE:
+        assert "EvictionBudgetFailure" not in found
+        return
+    shown = found["EvictionBudgetFailure"]
+    assert (shown.status, shown.reason) == ("True", reason)
+    assert word in (shown.message or "")
+
+
+def test_a_simulated_pool_gets_its_budget_once() -> None:
+    found = simulate(seen(*FOUR, budgets=(budget(app="x"),)), NOW)
+    budgets = [a for step in found.steps for a in step.actions if isinstance(a, SET | DELETE)]
+    assert ([type(each) for each in budgets], found.complete) == ([DELETE, SET], True)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "migratable", "cluster", "expected"),
+    [
+        ("", True, ClusterSettings(), "Stop"),
+        ("", True, ClusterSettings(eviction_strategy="LiveMigrate"), "Move"),
+        ("None", True, ClusterSettings(eviction_strategy="LiveMigrate"), "Stop"),
+        ("LiveMigrate", False, None, "Move"),
+        ("External", False, None, "Move"),
+        ("LiveMigrateIfPossible", True, None, "Move"),
+        ("LiveMigrateIfPossible", False, None, "Stop"),
+        ("", True, ClusterSettings(eviction_strategy="LiveMigrateIfPossible"), "Move"),
+        ("", True, None, "Unknown"),
+    ],
+)
+def test_what_an_eviction_does(strategy: str, migratable: bool, cluster: ClusterSettings | None, expected: str) -> None:
+    assert treatment(strategy, migratable, cluster) == expected
+
+
+@pytest.mark.parametrize(
+    ("selected", "expected"),
+    [
+        ({}, True),
+        (None, False),
+        ({"matchLabels": {"kubevirt.io": "virt-launcher"}}, True),
+        ({"matchLabels": {"kubevirt.io/created-by": "run-web-1"}}, True),
+        ({"matchLabels": {"kubevirt.io/created-by": "another"}}, False),
+        ({"matchExpressions": [{"key": "app", "operator": "In", "values": ["shop"]}]}, True),
+        ({"matchExpressions": [{"key": meta.POOL, "operator": "DoesNotExist"}]}, False),
+    ],
+)
+def test_which_budgets_select_the_pods_of_a_pool(selected: Any, expected: bool) -> None:
+    metadata = {"namespace": "default", "name": "mine", "uid": "u"}
+    found = parse_budget({"metadata": metadata, "spec": {"maxUnavailable": "50%", "selector": selected}})
+    guests = [each.vmi for each in FOUR if each.vmi is not None]
+    assert (foreign_budget([found], None, guests) is not None) is expected
+
+
+def test_two_revisions_with_two_strategies_have_one_budget() -> None:
+    observed = seen(running(1, "LiveMigrate"), *FOUR[1:])
+    assert (found := wish(replace(observed, revisions=(OLD, RUNS)))) is not None
+    assert found.min_available == 3

@@ -33,6 +33,7 @@ from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
 from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
+from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
@@ -123,6 +124,11 @@ class Settings(ServiceSettings, IdentitySettings):
         "Networks outside the Pod network in which VMs have addresses, separated by commas. Readiness checks connect to"
         " them and to the VM's own Pod only.",
     )
+    agent_proxy: str = setting(
+        "POOLHOUSE_AGENT_PROXY",
+        "",
+        "Address of an HTTP proxy that reaches the agents in VMs, such as 127.0.0.1:3128. Empty: a direct connection.",
+    )
     metrics_token: Path | None = setting(
         "POOLHOUSE_METRICS_TOKEN_FILE",
         None,
@@ -183,7 +189,17 @@ async def run(
             (
                 (WARM_POOL, CLAIM),
                 lambda: warm(
-                    api, events, defaulter, registry, planner, seed, ec2, limits, machines=machines, report_kept=kept
+                    api,
+                    events,
+                    defaulter,
+                    registry,
+                    planner,
+                    seed,
+                    ec2,
+                    limits,
+                    machines=machines,
+                    report_kept=kept,
+                    agents=NetworkAgentClient(settings.agent_proxy),
                 ),
             ),
         ]

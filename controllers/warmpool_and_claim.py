@@ -24,6 +24,7 @@ from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_chang
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
+from controllers.warmpool.agent import AgentClient
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import Backend, RoutingBackend
 from controllers.warmpool.cache import (
@@ -232,6 +233,7 @@ def build(
     process_id: str = "",
     machines: Sequence[Network] = (),
     report_kept: ReportKept = lambda vm, why: None,
+    agents: AgentClient | None = None,
 ) -> Component:
     """`machines` are networks outside the Pod network in which VMs have addresses. `process_id` differs between
     processes, so that they generate different VM names. The default is random."""
@@ -247,7 +249,7 @@ def build(
 
     def vm_backend(api: Api) -> VMBackend:
         creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
-        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines)
+        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines, agents)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
     instance_view = BackendView(ec2.backend, instance_cache, (pools, *ec2.sources))

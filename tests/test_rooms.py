@@ -38,8 +38,8 @@ ROOMS: dict[str, set[str]] = {
     "webhook": CONTROL_PLANE,
     "controllers": CONTROL_PLANE,
     # The cluster on a developer's machine, the command line, and what writes the generated files of the repository.
-    # The engine defines domains with the ports of virt-launcher.
-    "poolhouse.stack": CONTROL_PLANE | {MANIFESTS, "defaulter.pci_addresses"},
+    # The engine defines domains with the ports of virt-launcher, and plays the agents of simulated guests.
+    "poolhouse.stack": CONTROL_PLANE | {MANIFESTS, "defaulter.pci_addresses", "controllers.warmpool.agent_protocol"},
     "poolhouse.cli": CONTROL_PLANE | {MANIFESTS, "defaulter", "webhook", "controllers", "poolhouse.stack"},
     # The web page has the answers and the acts of the command line, which starts it by name.
     "poolhouse.console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "poolhouse.cli"},

@@ -11,6 +11,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.stack.binaries import SCHEDULER
 from poolhouse.stack.certificates import WEBHOOK_CLIENT
 from poolhouse.stack.components import Component, HttpProbe
+from poolhouse.stack.engine.agents.addresses import NETWORK as SIMULATED_NETWORK
 from poolhouse.stack.paths import UNPRIVILEGED_USER, StackPaths
 
 RULES = Path(__file__).resolve().parent.parent.parent / "charts" / "poolhouse" / "monitoring"
@@ -18,7 +19,7 @@ SERVICES = ("webhook", "defaulter", "controllers", "engine")
 """components that `--without` can leave out"""
 ACCOUNTS = ("webhook", "controllers", "engine")
 """services with a ServiceAccount"""
-PORTS = ("apiserver", "kube-controller-manager", SCHEDULER, *SERVICES)
+PORTS = ("apiserver", "kube-controller-manager", SCHEDULER, *SERVICES, "agents")
 HOSTS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
@@ -90,14 +91,17 @@ def service_components(
         # A person may try requests by hand.
         "POOLHOUSE_UNKNOWN_CALLERS": "limit",
     }
-    machines = {"POOLHOUSE_MACHINE_CIDRS": GUEST_NETWORK, "POOLHOUSE_VIRTUAL_NODE": virtual_node}
+    # Only simulated guests have agents that a proxy reaches.
+    proxy = {"POOLHOUSE_AGENT_PROXY": f"127.0.0.1:{ports['agents']}" if engine == "simulated" else ""}
+    networks = f"{GUEST_NETWORK},{SIMULATED_NETWORK}"
+    machines = {"POOLHOUSE_MACHINE_CIDRS": networks, "POOLHOUSE_VIRTUAL_NODE": virtual_node}
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.
         "webhook": _service("webhook", paths, ports, {**urls, **clients}, "kube-apiserver"),
-        "engine": _service("engine", paths, ports, engine_env, "kinds", *(node.name for node in nodes)),
+        "engine": _service("engine", paths, ports, {**engine_env, **proxy}, "kinds", *(node.name for node in nodes)),
         # The controllers need not wait for the webhook: while it is unavailable, they call the defaulter themselves.
-        "controllers": _service("controllers", paths, ports, {**urls, **machines}, "kinds", "defaulter"),
+        "controllers": _service("controllers", paths, ports, {**urls, **machines, **proxy}, "kinds", "defaulter"),
     }
     return (*nodes, *(component for name, component in components.items() if name in wanted))
 

@@ -33,6 +33,11 @@ class Faults:
     """seconds of running after which the guest's service stops; None: never"""
     reboot_seconds: float | None = None
     """seconds of running after which the guest reboots; None: never"""
+    application: bool = True
+    """whether the guest has an agent that runs applications"""
+    application_seconds: float | None = None
+    """seconds after which an application ends; None: never"""
+    application_exit_code: int = 0
     snapshot_seconds: float = 0.5
     """duration of a simulated snapshot"""
     snapshot_fails: bool = False
@@ -91,6 +96,9 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
     "service-seconds": ("service_seconds", _seconds, "a number of seconds"),
     "reboot-seconds": ("reboot_seconds", _seconds, "a number of seconds"),
+    "application": ("application", lambda text: _boolean(text.lower()), "true or false"),
+    "application-seconds": ("application_seconds", _seconds, "a number of seconds"),
+    "application-exit-code": ("application_exit_code", _number(int, 255), "a number from 0 to 255"),
     "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
     "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),

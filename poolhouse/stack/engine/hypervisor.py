@@ -1,9 +1,9 @@
 """The interface of hypervisors: the state of a VMI's domain, and the operations on the domain."""
 
 from asyncio import StreamReader
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal, Protocol
 
@@ -58,6 +58,8 @@ class Domain:
     """whether the guest agent is connected"""
     change_seconds: float | None = None
     """seconds until the state changes, if known"""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """by name of the NIC, its address, if it is not that of QEMU's user mode"""
 
     @property
     def alive(self) -> bool:

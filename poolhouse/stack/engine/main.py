@@ -20,6 +20,7 @@ from poolhouse.service import server as http
 from poolhouse.service.lifecycle import run
 from poolhouse.service.settings import ServerSettings, setting
 from poolhouse.stack.engine import installation
+from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.datavolume.controller import DataVolumeController
 from poolhouse.stack.engine.datavolume.importer import Importer
 from poolhouse.stack.engine.hypervisor import Hypervisor
@@ -70,6 +71,10 @@ class Settings(ServerSettings):
         "POOLHOUSE_NODE_LEASES", False, "Whether the engine keeps the Leases of its nodes, as kubelets do."
     )
 
+    agent_proxy: str = setting(
+        "POOLHOUSE_AGENT_PROXY", "", "Address at which the proxy to the agents in guests listens. Empty: none."
+    )
+
     @property
     def directory(self) -> Path:
         return self.state_dir.resolve()
@@ -110,7 +115,7 @@ async def serve(settings: Settings) -> None:
             for informer in informers.all:
                 group.create_task(informer.run(), name=informer.resource.plural)
             if settings.engine == "simulated":
-                backend = simulated_backend(settings)
+                backend = simulated_backend(settings, informers, group)
                 nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
             else:
                 backend, nodes = await qemu_backend(settings, api, informers, events, group)
@@ -161,9 +166,17 @@ def background_tasks(
     yield "delete-copies", snapshots.delete_copies()
 
 
-def simulated_backend(settings: Settings) -> Backend:
+def simulated_backend(settings: Settings, informers: Informers, group: asyncio.TaskGroup) -> Backend:
     delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
-    simulated = SimulatedHypervisor(), SimulatedImporter(), SimulatedSnapshots()
+    addresses = GuestAddresses()
+    informers.vmis.subscribe(addresses.vmi_changed)
+    if settings.agent_proxy:
+        # The import is late, because only the agents need grpc.
+        from poolhouse.stack.engine.agents.server import SimulatedAgents
+
+        agents = SimulatedAgents(informers, addresses)
+        group.create_task(agents.serve(settings.agent_proxy), name="agents")
+    simulated = SimulatedHypervisor(addresses), SimulatedImporter(), SimulatedSnapshots()
     return Backend(*simulated, NodeHardware(), lambda node: None, delays)
 
 

@@ -8,10 +8,12 @@ import hashlib
 import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from poolhouse.api.apimachinery.unstructured import Json, entries
 from poolhouse.runtime.resource import Key
+from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.datavolume.phases import ImportProgress, http_failure
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
@@ -121,7 +123,8 @@ class SimulatedHypervisor:
 
     hotplugs: tuple[Hotplug, ...] = ("cpu", "memory")
 
-    def __init__(self) -> None:
+    def __init__(self, addresses: GuestAddresses | None = None) -> None:
+        self._addresses = addresses or GuestAddresses()
         self._changed: Callable[[str], None] = lambda uid: None
         self._paused: dict[str, bool] = {}
 
@@ -130,13 +133,16 @@ class SimulatedHypervisor:
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
         domain = simulate_domain(vmi, faults, identity, failures, now)
+        if domain.alive and not vmi.status.get("interfaces"):
+            given = {name: self._addresses.address(vmi.uid, name) for name, _ in vmi.interfaces}
+            domain = replace(domain, addresses=given)
         paused = self._paused.get(vmi.uid)
         if paused is None or domain.state not in ("running", "paused"):
             self._paused.pop(vmi.uid, None)
             return domain
         if paused == (domain.state == "paused"):
             del self._paused[vmi.uid]
-        return Domain("paused" if paused else "running", domain.node, agent=domain.agent)
+        return replace(domain, state="paused" if paused else "running", reason="", change_seconds=None)
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None: ...
 
@@ -145,7 +151,7 @@ class SimulatedHypervisor:
         targets = {name: f"disk-{index}" for index, name in enumerate(disks) if name not in pending}
         # As KubeVirt does, each start draws the addresses that the spec leaves open anew.
         nics = {name: mac or _drawn_mac(vmi.uid, name) for name, mac in vmi.interfaces if name not in vmi.absent}
-        return DeviceReport(targets, nics)
+        return DeviceReport(targets, nics, addresses={name: self._addresses.address(vmi.uid, name) for name in nics})
 
     async def press_power(self, vmi: VMI) -> None: ...
 

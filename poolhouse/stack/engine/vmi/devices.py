@@ -1,12 +1,14 @@
 """Decides whether the devices of a running VMI must be plugged or unplugged, and reports them in the VMI's status."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.stack.engine.objects import VMI
 
 READY = "Ready"
+USER_NETWORK_ADDRESS = "10.0.2.15"
+"""address of each guest in a network of QEMU's user mode, which it has for itself"""
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,8 @@ class DeviceReport:
     """by name of the NIC, its MAC address"""
     problem: str = ""
     """why a device could not be plugged or unplugged"""
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    """by name of the NIC, its address, if it is not that of QEMU's user mode"""
 
 
 def needs_sync(vmi: VMI) -> bool:
@@ -56,7 +60,9 @@ def device_status(vmi: VMI, report: DeviceReport, pending: Mapping[str, str]) ->
     nics = [(name, mac or present[name]) for name, mac in vmi.interfaces if name in present]
     return {
         "volumeStatus": sorted(statuses, key=lambda status: str(status["name"])),
-        "interfaces": [interface_status(name, mac) | addresses.get(name, {}) for name, mac in nics],
+        "interfaces": [
+            interface_status(name, mac, report.addresses.get(name, "")) | addresses.get(name, {}) for name, mac in nics
+        ],
     }
 
 
@@ -76,8 +82,8 @@ def _volume_status(name: str, hotpluggable: bool, pvc: str, report: DeviceReport
     return {**status, "hotplugVolume": {}, **dict(zip(("phase", "reason", "message"), told, strict=True))}
 
 
-def interface_status(name: str, mac: str) -> Json:
-    given = {"name": name, "mac": mac, "ipAddress": "10.0.2.15", "infoSource": "domain"}
+def interface_status(name: str, mac: str, address: str = "") -> Json:
+    given = {"name": name, "mac": mac, "ipAddress": address or USER_NETWORK_ADDRESS, "infoSource": "domain"}
     return {key: value for key, value in given.items() if value}
 
 

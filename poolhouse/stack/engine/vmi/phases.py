@@ -219,7 +219,11 @@ def _status(snapshot: VMISnapshot, now: datetime, phase: str, conditions: list[J
     status["conditions"] = merge_conditions(vmi.conditions, conditions, now)
     status["phaseTransitionTimestamps"] = _phase_transitions(vmi, phase, now)
     if phase == "Running" and vmi.phase != "Running":
-        status["interfaces"] = [interface_status(*nic) for nic in vmi.interfaces if nic[0] not in vmi.absent]
+        status["interfaces"] = [
+            interface_status(name, mac, snapshot.domain.addresses.get(name, ""))
+            for name, mac in vmi.interfaces
+            if name not in vmi.absent
+        ]
         status["guestOSInfo"] = {}
     if phase == "Running" and "machine" not in status and (machine := _machine_type(vmi, snapshot.node)):
         status["machine"] = {"type": machine}

@@ -59,6 +59,7 @@ from webhook.metrics import Metrics
 from webhook.migration_settings import MigrationSettings
 from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
+from webhook.pod_claims import PodClaimReview
 from webhook.references import ReferenceReview
 from webhook.replica_limits import ReplicaLimit
 from webhook.snapshots import SnapshotSupport
@@ -303,7 +304,14 @@ def _defaulting(
 
 
 def _checks(api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json]) -> Iterator[AdmissionHandler]:
-    for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts):
+    for check in (
+        DefaultPoolConflicts,
+        TemplateReview,
+        PodClaimReview,
+        ReferenceReview,
+        PolicyConflicts,
+        DiskConflicts,
+    ):
         yield check(api, budget_seconds=budgets.checks_seconds)
     yield SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     yield MigrationSettings(lambda: _settings(kubevirts), api.now)

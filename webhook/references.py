@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds.application_sources import sources
@@ -24,11 +24,11 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, SECRETS, Resource
 from webhook.api_errors import cause_of
+from webhook.pod_claims import POD_STATUS
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 TEMPLATE = ("spec", "template")
 DISKS = ("spec", "dataVolumeTemplates")
-POD_STATUS = Resource("", "v1", "pods/status", "Pod")
 
 
 @dataclass(frozen=True)
@@ -211,10 +211,10 @@ class ReferenceReview:
 
     async def _is_of_a_pod(self, request: AdmissionRequest) -> bool:
         """Whether the object is the claim of a Pod, whose own kubelet could mount what the claim names."""
-        owner = controller_of(request.object or {})
-        if request.kind != CLAIM.kind or owner is None or (owner.get("apiVersion"), owner.get("kind")) != ("v1", "Pod"):
+        pod = controlling_pod(request.object or {})
+        if request.kind != CLAIM.kind or pod is None:
             return False
-        return await self._may(request.user, "patch", POD_STATUS, request.namespace, str(owner.get("name") or ""))
+        return await self._may(request.user, "patch", POD_STATUS, request.namespace, str(pod.get("name") or ""))
 
     async def _may_get(self, user: Json, resource: Resource, namespace: str, name: str) -> bool:
         return await self._may(user, "get", resource, namespace, name)

@@ -210,7 +210,10 @@ def _refusal(s: ClaimSnapshot) -> Failure | None:
         return Failure(ClaimReason.OVERRIDE_NOT_ALLOWED, why)
     if why := personalization.forbidden(s.claim.spec.personalization, policy.allowed_personalization):
         return Failure(ClaimReason.PERSONALIZATION_NOT_ALLOWED, why)
-    allowed = policy.allow_application
+    # Only the controllers make claims that a Pod controls: admission refuses those of others.
+    if s.claim.pod is not None and not policy.allow_pods:
+        return Failure(ClaimReason.PODS_NOT_ALLOWED, "claimPolicy.allowPods of the pool is not true")
+    allowed = policy.allow_application or s.claim.pod is not None
     if (refusal := application.refusal(s.claim.spec.application, s.pool.template, allowed=allowed)) is not None:
         return refusal
     if s.failure is not None and s.failure.final:

@@ -18,6 +18,7 @@ class ClaimReason(Reason):
     OVERRIDE_NOT_ALLOWED = "OverrideNotAllowed", "The pool does not allow this override."
     PERSONALIZATION_NOT_ALLOWED = "PersonalizationNotAllowed", "The pool does not allow this personalization."
     APPLICATION_NOT_ALLOWED = "ApplicationNotAllowed", "The pool does not allow applications."
+    PODS_NOT_ALLOWED = "PodsNotAllowed", "The pool does not allow Pods."
     APPLICATION_UNSUPPORTED = "ApplicationUnsupported", "VMs of the pool cannot run the application."
     APPLICATION_SOURCE_MISSING = (
         "ApplicationSourceMissing",

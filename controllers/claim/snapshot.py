@@ -12,7 +12,7 @@ from controllers.shared.sources import Source
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
-from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import with_annotation_overrides
@@ -107,10 +107,8 @@ def parse_claim(document: Json) -> Claim:
 
 
 def _pod(document: Json) -> Owner | None:
-    owner = controller_of(document) or {}
-    if (owner.get("apiVersion"), owner.get("kind")) != ("v1", "Pod"):
-        return None
-    return Owner("Pod", str(owner.get("name") or ""), str(owner.get("uid") or ""), "v1")
+    pod = controlling_pod(document)
+    return Owner("Pod", str(pod.get("name") or ""), str(pod.get("uid") or ""), "v1") if pod is not None else None
 
 
 SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})

@@ -30,6 +30,7 @@ from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
+from webhook.pod_claims import PodClaimReview
 from webhook.rate_limit import RateLimiter
 from webhook.references import ReferenceReview
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review
@@ -93,7 +94,13 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
                 defaulting=defaulting,
                 checks=tuple(
                     check(api, budget_seconds=PATIENCE_SECONDS)
-                    for check in (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts)
+                    for check in (
+                        DefaultPoolConflicts,
+                        TemplateReview,
+                        PodClaimReview,
+                        ReferenceReview,
+                        PolicyConflicts,
+                    )
                 ),
                 drift=HardwareDrift(now=monotonic),
             ),

@@ -23,7 +23,7 @@ from poolhouse.api.kinds.claim import CLAIM
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 from tests.kinds.warm import claim
-from tests.webhook import test_references
+from tests.webhook import test_pod_claims, test_references
 from tests.webhook.builders import request
 from tests.webhook.conftest import RunningWebhook
 from webhook.admission import complete, validate_kind
@@ -136,7 +136,10 @@ ROWS: dict[str, Callable[[], None]] = {
     "Keep a VM longer than `maxTTLSeconds`": ends_in_time,
     "Change the pool, overrides, personalization or application of a claim later": changes_nothing_later,
 }
-WITH_ADMISSION = "Name a Secret for SSH keys or an application that the claimant may not get"
+WITH_ADMISSION = [
+    "Name a Secret for SSH keys or an application that the claimant may not get",
+    "Make a claim that counts as a Pod's",
+]
 
 
 def documented() -> list[str]:
@@ -146,12 +149,17 @@ def documented() -> list[str]:
 
 
 def test_each_row_of_the_table_has_a_test() -> None:
-    assert sorted(documented()) == sorted([*ROWS, WITH_ADMISSION])
+    assert sorted(documented()) == sorted([*ROWS, *WITH_ADMISSION])
 
 
 @pytest.mark.parametrize("row", ROWS)
 def test_row(row: str) -> None:
     ROWS[row]()
+
+
+async def test_a_claim_that_counts_as_that_of_a_pod(webhook: RunningWebhook) -> None:
+    await test_pod_claims.test_others_are_refused(webhook)
+    await test_pod_claims.test_nobody_gives_a_claim_to_a_pod_later(webhook)
 
 
 async def test_a_secret_that_the_claimant_may_not_get(webhook: RunningWebhook) -> None:

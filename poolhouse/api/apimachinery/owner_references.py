@@ -22,3 +22,9 @@ def controller_of(document: Json) -> Json | None:
         if isinstance(reference, dict) and reference.get("controller"):
             return reference
     return None
+
+
+def controlling_pod(document: Json) -> Json | None:
+    """The owner reference to the Pod that is the object's controller; None if its controller is no Pod."""
+    owner = controller_of(document) or {}
+    return owner if (owner.get("apiVersion"), owner.get("kind")) == ("v1", "Pod") else None

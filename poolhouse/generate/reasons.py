@@ -8,6 +8,7 @@ import controllers.migrationpolicy.reasons
 import controllers.pool.reasons
 import controllers.replicaset.reasons
 import controllers.shared.vm_reasons
+import controllers.virtualnode.reasons
 import controllers.warmpool.ec2.reasons
 import controllers.warmpool.reasons
 import webhook.reasons
@@ -19,6 +20,7 @@ MODULES: Mapping[str, ModuleType] = {
     "MigrationPolicy": controllers.migrationpolicy.reasons,
     "VirtualMachineWarmPool": controllers.warmpool.reasons,
     "VirtualMachineClaim": controllers.claim.reasons,
+    "Pod of the virtual node": controllers.virtualnode.reasons,
     "EC2 instance": controllers.warmpool.ec2.reasons,
     "VirtualMachine": controllers.shared.vm_reasons,
     "Admission": webhook.reasons,

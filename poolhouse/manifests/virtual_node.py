@@ -7,8 +7,6 @@ from poolhouse.manifests.rbac import PolicyRule
 
 NODE_LEASES = "kube-node-lease"
 """Kubernetes' namespace of the Leases of nodes"""
-CHART_NODE = "VIRTUAL_NODE"
-"""stands for the name of the node in the files of the chart, which has it as a value"""
 
 
 def rules(node: str) -> tuple[PolicyRule, ...]:
@@ -17,7 +15,9 @@ def rules(node: str) -> tuple[PolicyRule, ...]:
     return (
         PolicyRule("", ("pods",), ("get", "watch", "delete"), "to run the node's Pods, and to remove deleted ones"),
         PolicyRule("", ("pods/status",), ("patch",), "to write the status of the node's Pods"),
-        PolicyRule("poolhouse.dev", ("virtualmachineclaims",), ("create",), "to take a VM for a Pod"),
+        PolicyRule(
+            "poolhouse.dev", ("virtualmachineclaims",), ("create", "patch"), "to take VMs for Pods and release them"
+        ),
         PolicyRule("", ("nodes",), ("create",), "RBAC cannot limit create by name"),
         PolicyRule("", ("nodes",), ("get", "patch"), "to keep the Node", names=(node,)),
         PolicyRule("", ("nodes/status",), ("patch",), "to keep the status of the Node", names=(node,)),

@@ -29,6 +29,7 @@ class Informer(Generic[V]):
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         name: str | None = None,
         indexes: Mapping[str, Callable[[V], Iterable[Hashable]]] | None = None,
         page: int = PAGE_SIZE,
@@ -37,8 +38,16 @@ class Informer(Generic[V]):
         object, and needs no right to list others."""
         self.store: Store[V] = Store(indexes)
         self.resource, self.namespace, self.label_selector, self.name = resource, namespace, label_selector, name
+        self.selects_by_field = bool(name or field_selector)
         self.reflector = Reflector(
-            api, resource, [self], namespace=namespace, label_selector=label_selector, name=name, page=page
+            api,
+            resource,
+            [self],
+            namespace=namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            name=name,
+            page=page,
         )
         self.api, self._view = api, view
         self._selector = from_string(label_selector) if label_selector else {}
@@ -140,16 +149,17 @@ def shared_reflectors(informers: Iterable[Informer[Any]]) -> list[Reflector]:
     """Creates the reflectors of these informers: one for each resource, namespace and selector.
 
     If one of the informers has no label selector, the others select by label themselves; else the API server selects.
-    An informer of a single object keeps its own reflector.
+    An informer of a single object, or with a field selector, keeps its own reflector.
     """
     all_informers = list(informers)
-    named, others = [i.reflector for i in all_informers if i.name], [i for i in all_informers if not i.name]
+    alone = [i.reflector for i in all_informers if i.selects_by_field]
+    others = [i for i in all_informers if not i.selects_by_field]
     unselected = {(i.resource, i.namespace) for i in others if not i.label_selector}
     groups: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
     for i in others:
         selector = None if (i.resource, i.namespace) in unselected else i.label_selector
         groups.setdefault((i.resource, i.namespace, selector), []).append(i)
-    return [*named, *(_shared(group, selector) for (_, _, selector), group in groups.items())]
+    return [*alone, *(_shared(group, selector) for (_, _, selector), group in groups.items())]
 
 
 def _shared(informers: list[Informer[Any]], label_selector: str | None) -> Reflector:

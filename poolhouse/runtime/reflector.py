@@ -58,10 +58,11 @@ class Reflector:
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
+        field_selector: str | None = None,
         name: str | None = None,
         page: int = PAGE_SIZE,
     ) -> None:
-        """`label_selector` and `name` limit the objects for all consumers."""
+        """`label_selector`, `field_selector` and `name` limit the objects for all consumers."""
         self.resource = resource
         self.error: ApiError | None = None
         """why the reflector cannot list or watch now; None if it can, or has not tried yet"""
@@ -70,7 +71,7 @@ class Reflector:
         self._consumers = tuple(consumers)
         self._namespace, self._label_selector = namespace, label_selector
         # RBAC rules with `resourceNames` allow a list only with this field selector.
-        self._field_selector = f"metadata.name={name}" if name else None
+        self._field_selector = f"metadata.name={name}" if name else field_selector
         self._page = page
         self._identity = f"{api.identity}/{resource.plural}"
         self._version: str | None = None  # resourceVersion to watch from; None when a list is needed

@@ -1,5 +1,4 @@
-{{/* Arguments: root, component, name, scope ("Cluster" or ""), namespace (if not the release's), rules, annotations.
-Prints a role and its binding. */}}
+{{/* Arguments: root, component, name, scope ("Cluster" or ""), rules, annotations. Prints a role and its binding. */}}
 {{- define "poolhouse.role" -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -7,7 +6,7 @@ kind: {{ .scope }}Role
 metadata:
   name: {{ .name }}
   {{- if not .scope }}
-  namespace: {{ .namespace | default .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace }}
   {{- end }}
   {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 rules:
@@ -18,7 +17,7 @@ kind: {{ .scope }}RoleBinding
 metadata:
   name: {{ .name }}
   {{- if not .scope }}
-  namespace: {{ .namespace | default .root.Release.Namespace }}
+  namespace: {{ .root.Release.Namespace }}
   {{- end }}
   {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 roleRef:

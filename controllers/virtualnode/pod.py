@@ -1,0 +1,170 @@
+"""The views of a Pod of the virtual node and of its claim."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from poolhouse.api.apimachinery.owner_references import controlling_pod
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
+from poolhouse.api.kinds import meta
+
+TERMINAL = ("Succeeded", "Failed")
+"""phases that a Pod never leaves"""
+FINISHED = ("Released", "Expired", "Failed")
+"""phases that a claim never leaves"""
+NOTES = (meta.CLAIM_NAME, meta.VM, meta.WARM_STATE)
+"""annotations of a Pod whose VM was handed over: its claim, its VM, and the state of the VM"""
+
+
+@dataclass(frozen=True)
+class Pod:
+    """What the controllers need of a Pod. They read the rest once, for its claim."""
+
+    namespace: str
+    name: str
+    uid: str
+    resource_version: str
+    pool: str
+    """the pool that the Pod names; empty for the default pool of its namespace"""
+    containers: Mapping[str, str]
+    """images by name, in the order of the spec"""
+    init_containers: Mapping[str, str]
+    readiness_gates: tuple[str, ...]
+    restart_policy: str
+    active_deadline_seconds: int | None
+    deleting: bool
+    status: Json
+    notes: Mapping[str, str] = field(default_factory=dict)
+    """our annotations"""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def phase(self) -> str:
+        return str(self.status.get("phase") or "Pending")
+
+
+def parse_pod(document: Json) -> Pod:
+    metadata, spec = document["metadata"], document["spec"]
+    annotations = metadata.get("annotations") or {}
+    return Pod(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        resource_version=metadata["resourceVersion"],
+        pool=annotations.get(meta.WARM_POOL, ""),
+        containers=_images(spec.get("containers")),
+        init_containers=_images(spec.get("initContainers")),
+        readiness_gates=tuple(each["conditionType"] for each in spec.get("readinessGates") or ()),
+        restart_policy=spec.get("restartPolicy") or "Always",
+        active_deadline_seconds=spec.get("activeDeadlineSeconds"),
+        deleting=bool(metadata.get("deletionTimestamp")),
+        status=document.get("status") or {},
+        notes={key: annotations[key] for key in NOTES if key in annotations},
+    )
+
+
+def _images(containers: Any) -> dict[str, str]:
+    return {each["name"]: each.get("image") or "" for each in containers or ()}
+
+
+@dataclass(frozen=True)
+class PodClaim:
+    """What the controllers need of the claim of a Pod."""
+
+    namespace: str
+    name: str
+    uid: str
+    pod: str
+    pod_uid: str
+    phase: str
+    released: bool
+    """whether the release is requested"""
+    vm: str
+    handed_over: bool
+    bound_at: str
+    finished_at: str
+    addresses: tuple[str, ...]
+    application: Json
+    reason: str
+    message: str
+    """why the claim is not ready, or why it has ended"""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        return self.namespace, self.name
+
+    @property
+    def finished(self) -> bool:
+        return self.phase in FINISHED
+
+    @property
+    def not_ready(self) -> tuple[str, str, str, str] | None:
+        """The condition Ready of the Pod if its VM was ready and is not now."""
+        if not self.handed_over or not self.reason:
+            return None
+        return "Ready", "False", self.reason, self.message
+
+
+def parse_claim(document: Json) -> PodClaim | None:
+    """None for a claim that no Pod owns."""
+    owner, metadata, status = controlling_pod(document), document["metadata"], document.get("status") or {}
+    if owner is None:
+        return None
+    text = partial(typed, str, status)
+    phase = text("phase") or "Pending"
+    reason, message = _obstacle(phase, status)
+    return PodClaim(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        uid=metadata["uid"],
+        pod=owner["name"],
+        pod_uid=owner["uid"],
+        phase=phase,
+        released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")),
+        vm=text("vmRef", "name") or text("instanceRef", "id") or "",
+        handed_over=bool(text("readyAt")),
+        bound_at=text("boundAt") or "",
+        finished_at=text("finishedAt") or "",
+        addresses=tuple(status.get("addresses", ())),
+        application=status.get("application", {}),
+        reason=reason,
+        message=message,
+    )
+
+
+def _obstacle(phase: str, status: Json) -> tuple[str, str]:
+    """Reason and message of the condition that says why the claim is not ready, or why it has ended. Empty if it is."""
+    conditions = {each.get("type"): each for _, each in entries(status, "conditions")}
+    bound = conditions.get("Bound", {})
+    found = bound if phase in ("Pending", "Queued", "Allocating") else conditions.get("Ready", bound)
+    return (found.get("reason", ""), found.get("message", "")) if found.get("status") == "False" else ("", "")
+
+
+@dataclass(frozen=True)
+class PodPool:
+    """What the controllers need of a warm pool to say whether a Pod may use it."""
+
+    namespace: str
+    name: str
+    default: bool
+    created_at: str
+    uid: str
+    allows_pods: bool
+    deleting: bool
+
+
+def parse_pool(document: Json) -> PodPool:
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    return PodPool(
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        default=bool(spec.get("default")),
+        created_at=metadata.get("creationTimestamp") or "",
+        uid=metadata["uid"],
+        allows_pods=bool(at(spec, "claimPolicy", "allowPods")),
+        deleting=bool(metadata.get("deletionTimestamp")),
+    )

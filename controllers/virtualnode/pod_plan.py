@@ -1,0 +1,185 @@
+"""Decides the next step for a Pod of the virtual node, from the Pod, its claim and the warm pools.
+
+    no claim --- CreateClaim ---> claim without a VM --- VM ---> the Pod's status follows the claim's
+                                       |                              |
+                     RetryClaim, if it has failed            the application, the VM or the claim has ended
+                                                                      v
+    RemovePod <--- claim has ended <--- ReleaseClaim <--- the Pod is deleted, or Succeeded, or Failed
+
+A claim that gave the Pod no VM may fail: then the Pod stays Pending and later gets another claim, because a controller
+would replace a Failed Pod at once, for ever. Once the VM was handed over, the Pod ends with its VM.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from controllers.virtualnode.pod import NOTES, TERMINAL, Pod, PodClaim, PodPool
+from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
+from controllers.virtualnode.reasons import PodReason
+from controllers.virtualnode.translate import claim_name
+from poolhouse.api.apimachinery.merge_patch import merge_patch
+from poolhouse.api.apimachinery.timestamps import known_time
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+
+RETRY_SECONDS = 60.0
+"""pause after a claim that failed without a VM, and after one that the API server refused"""
+
+
+@dataclass(frozen=True)
+class CreateClaim:
+    """Creates the claim of the Pod, or says what no VM can do."""
+
+
+@dataclass(frozen=True)
+class ReleaseClaim:
+    """Ends the application of the claim within its grace period, and then its VM."""
+
+    claim: PodClaim
+
+
+@dataclass(frozen=True)
+class RetryClaim:
+    """Deletes a claim that has failed, so that the Pod gets another one."""
+
+    claim: PodClaim
+
+
+@dataclass(frozen=True)
+class RemovePod:
+    """Removes a deleted Pod whose VM is gone."""
+
+
+@dataclass(frozen=True)
+class WriteStatus:
+    """A merge patch of the Pod's status and of our annotations, and the event of the change."""
+
+    patch: Json
+    event: tuple[str, str, str] | None = None
+    """type, reason and message"""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Until an event, or for some seconds."""
+
+    seconds: float | None = None
+
+
+Step = CreateClaim | ReleaseClaim | RetryClaim | RemovePod | WriteStatus | Wait
+
+
+def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Waiting | None, now: datetime) -> Step:
+    """`pools` are those of the Pod's namespace, `refused` is why this process could not create a claim before."""
+    if pod.deleting:
+        return _plan_deleting(pod, claim, now)
+    if pod.phase in TERMINAL:
+        return ReleaseClaim(claim) if claim is not None and not (claim.finished or claim.released) else Wait()
+    if (end := _plan_end(pod, claim, now)) is not None:
+        return end
+    if claim is None:
+        obstacle = pool_obstacle(pod, pools) or refused
+        return CreateClaim() if obstacle is None else _write(pod, waiting_status(pod, obstacle, now), event="Warning")
+    if claim.vm and not claim.finished:
+        step = _write(pod, running_status(pod, claim, now), _notes(claim), event="Normal")
+        return step if isinstance(step, WriteStatus) else Wait(_seconds_until(deadline(pod), now))
+    return _plan_waiting(pod, claim, now)
+
+
+def pool_obstacle(pod: Pod, pools: Iterable[PodPool]) -> Waiting | None:
+    """Why the Pod gets no claim: without a pool that takes Pods, a claim would serve nobody."""
+    alive = [pool for pool in pools if not pool.deleting]
+    named = [pool for pool in alive if pool.name == pod.pool or (not pod.pool and pool.default)]
+    if not named:
+        names = ", ".join(sorted(pool.name for pool in alive)) or "none"
+        wanted = (
+            f"there is no warm pool {pod.pool}" if pod.pool else f"the Pod has no annotation {meta.WARM_POOL}, and"
+        ) + ("" if pod.pool else " there is no default pool")
+        return Waiting(PodReason.NO_WARM_POOL, f"{wanted} in namespace {pod.namespace}; its warm pools are: {names}")
+    pool = min(named, key=lambda each: (each.created_at, each.uid))
+    if not pool.allows_pods:
+        message = f"warm pool {pool.name} takes no Pods: its claimPolicy.allowPods is not true"
+        return Waiting(PodReason.PODS_NOT_ALLOWED, message)
+    return None
+
+
+def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
+    """The Pod must not be removed before its VM: another Pod of this name may need to be the only one."""
+    if claim is None or claim.finished:
+        return RemovePod()
+    if not claim.released:
+        return ReleaseClaim(claim)
+    if claim.vm and pod.phase not in TERMINAL:
+        return _write(pod, running_status(pod, claim, now), _notes(claim))
+    return Wait()
+
+
+def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
+    """The last status of a Pod that had a VM; None for one that still has it, and for one that had none."""
+    handed_over = pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid)
+    handed_over = handed_over or (claim is not None and claim.handed_over)
+    if not handed_over:
+        return None
+    if claim is None:
+        why = PodReason.CLAIM_LOST, "the claim of the Pod was deleted, and with it the VM in which the Pod ran"
+        return _fail(pod, *why, now)
+    if claim.finished and claim.application.get("phase") not in TERMINAL:
+        return _fail(pod, claim.reason or claim.phase, claim.message, now)
+    if (end := deadline(pod)) is not None and now >= end:
+        message = "Pod was active on the node longer than the specified deadline"
+        return _fail(pod, PodReason.DEADLINE_EXCEEDED, message, now)
+    return _write(pod, running_status(pod, claim, now), _notes(claim)) if claim.finished else None
+
+
+def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
+    """The step for a claim that has given the Pod no VM."""
+    if claim.reason:
+        kind = "Warning" if claim.finished else "Normal"
+        step = _write(pod, waiting_status(pod, Waiting(claim.reason, claim.message), now), event=kind)
+        if isinstance(step, WriteStatus):
+            return step
+    if not claim.finished:
+        return Wait()
+    finished = known_time(claim.finished_at) or now
+    left = RETRY_SECONDS - (now - finished).total_seconds()
+    return RetryClaim(claim) if left <= 0 else Wait(left)
+
+
+def _fail(pod: Pod, reason: str, message: str, now: datetime) -> Step:
+    notes = {key: None for key in NOTES if key != meta.CLAIM_NAME}
+    return _write(pod, failed_status(pod, reason, message, now), notes, event="Warning")
+
+
+def _notes(claim: PodClaim) -> Json:
+    """Our annotations. The claim's name is written once the VM may have run the Pod."""
+    if not claim.handed_over:
+        return {meta.VM: claim.vm, meta.WARM_STATE: WarmState.ALLOCATING.value}
+    state = WarmState.TERMINATING if claim.released or claim.finished else WarmState.IN_USE
+    return {meta.CLAIM_NAME: claim.name, meta.VM: claim.vm, meta.WARM_STATE: state.value}
+
+
+def _write(pod: Pod, status: Json, notes: Json | None = None, *, event: str = "") -> Step:
+    """The patch, if it changes something. The API server refuses it for a Pod that has changed since."""
+    change = merge_patch(pod.status, {**pod.status, **status})
+    noted = merge_patch(dict(pod.notes), {**pod.notes, **(notes or {})})
+    if not change and not noted:
+        return Wait()
+    metadata: Json = {"uid": pod.uid, "resourceVersion": pod.resource_version}
+    if noted:
+        metadata["annotations"] = noted
+    return WriteStatus({"metadata": metadata, **({"status": change} if change else {})}, _event(pod, status, event))
+
+
+def _event(pod: Pod, status: Json, kind: str) -> tuple[str, str, str] | None:
+    """The event of a change of why the Pod waits, of its VM, or of its failure."""
+    told = {each["type"]: each for each in (pod.status.get("conditions") or ())}.get(meta.WARM_VM) or {}
+    new = next(each for each in status["conditions"] if each["type"] == meta.WARM_VM)
+    if not kind or (told.get("reason"), told.get("message")) == (new.get("reason"), new.get("message")):
+        return None
+    return kind, str(new["reason"]), str(new["message"])
+
+
+def _seconds_until(end: datetime | None, now: datetime) -> float | None:
+    return None if end is None else max(0.0, (end - now).total_seconds())

@@ -1,0 +1,180 @@
+"""Gives the Pods of the virtual node VMs of warm pools, and writes their status."""
+
+from dataclasses import dataclass, field
+from math import inf
+
+from controllers.shared.component import Component
+from controllers.shared.sources import PODS
+from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_claim, parse_pod, parse_pool
+from controllers.virtualnode.pod_plan import (
+    RETRY_SECONDS,
+    CreateClaim,
+    ReleaseClaim,
+    RemovePod,
+    RetryClaim,
+    Step,
+    Wait,
+    WriteStatus,
+    plan,
+)
+from controllers.virtualnode.pod_status import Waiting
+from controllers.virtualnode.reasons import PodReason
+from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.virtualnode.translate import Refused, claim_name, claim_of
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from poolhouse.runtime.events import EventRecorder, view_reference
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.store import Store
+
+CLAIMS = Resource.of(CLAIM)
+WORKERS = 16
+"""Pods of one namespace that are served at once"""
+CLAIM_LAG_SECONDS = 1.0
+"""pause until the store surely shows a claim that exists"""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why the claim of a Pod could not be created, and for how long that holds."""
+
+    uid: str
+    why: Waiting
+    until: float
+
+
+@dataclass
+class PodController:
+    api: Api
+    events: EventRecorder
+    pods: Store[Pod]
+    claims: Store[PodClaim | None]
+    pools: Store[PodPool]
+    _refusals: dict[Key, Refusal] = field(default_factory=dict)
+
+    async def reconcile(self, key: Key) -> float | None:
+        pod = self.pods.get(key)
+        if pod is None:
+            self._refusals.pop(key, None)
+            return None
+        refusal = self._refusal(pod)
+        step = plan(pod, self._claim_of(pod), self._pools_of(pod), refusal.why if refusal else None, self.api.now())
+        if isinstance(step, CreateClaim):
+            return await self._create_claim(pod)
+        try:
+            after = await self._take(pod, step)
+        except NotFound:  # its deletion is an event
+            return None
+        if after is None and refusal is not None and refusal.until < inf:
+            return max(0.0, refusal.until - self.api.monotonic())
+        return after
+
+    async def _take(self, pod: Pod, step: Step) -> float | None:
+        match step:
+            case WriteStatus(patch, event):
+                await self.api.patch(PODS, pod.namespace, pod.name, patch, subresource="status")
+                if event is not None:
+                    kind, reason, message = event
+                    self.events.emit(
+                        view_reference(PODS, pod),
+                        "Warning" if kind == "Warning" else "Normal",
+                        reason,
+                        message,
+                        action="RunPod",
+                    )
+            case ReleaseClaim(claim):
+                # A claim of this name may have another owner by now.
+                patch = {"metadata": {"uid": claim.uid}, "spec": {"release": True}}
+                await self.api.patch(CLAIMS, claim.namespace, claim.name, patch)
+            case RetryClaim(claim):
+                await self.api.delete(CLAIMS, claim.namespace, claim.name, uid=claim.uid)
+            case RemovePod():
+                await self.api.delete(PODS, pod.namespace, pod.name, uid=pod.uid, grace_seconds=0)
+            case Wait(seconds):
+                return seconds
+        return None
+
+    async def _create_claim(self, pod: Pod) -> float | None:
+        """Reads the whole Pod, which may be gone, and creates its claim."""
+        try:
+            document = await self.api.get(PODS, pod.namespace, pod.name)
+        except NotFound:
+            return None
+        if document["metadata"]["uid"] != pod.uid or document["metadata"].get("deletionTimestamp"):
+            return None
+        claim = claim_of(document)
+        if isinstance(claim, Refused):
+            return self._refuse(pod, Waiting(PodReason.FIELDS_NOT_SUPPORTED, claim.message), inf)
+        try:
+            await self.api.create(CLAIMS, claim)
+        except AlreadyExists:
+            return await self._existing(pod)
+        except (Invalid, Forbidden) as error:
+            return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, error.message), RETRY_SECONDS)
+        return None
+
+    async def _existing(self, pod: Pod) -> float | None:
+        """The claim was created before and the store does not show it yet, or it has another owner."""
+        try:
+            found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
+        except NotFound:
+            return 0.0
+        if (controller_of(found) or {}).get("uid") == pod.uid:
+            return CLAIM_LAG_SECONDS
+        message = f"the claim {found['metadata']['name']} exists and belongs to another object"
+        return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, message), RETRY_SECONDS)
+
+    def _refuse(self, pod: Pod, why: Waiting, seconds: float) -> float:
+        """Remembers why, so that the next reconcile writes it."""
+        self._refusals[pod.key] = Refusal(pod.uid, why, self.api.monotonic() + seconds)
+        return 0.0
+
+    def _refusal(self, pod: Pod) -> Refusal | None:
+        found = self._refusals.get(pod.key)
+        if found is not None and (found.uid != pod.uid or self.api.monotonic() >= found.until):
+            del self._refusals[pod.key]
+            return None
+        return found
+
+    def _claim_of(self, pod: Pod) -> PodClaim | None:
+        """The claim that the controllers have created. Others that name the Pod as their owner are not the Pod's."""
+        claim = self.claims.get((pod.namespace, claim_name(pod.name, pod.uid)))
+        return claim if claim is not None and claim.pod_uid == pod.uid else None
+
+    def _pools_of(self, pod: Pod) -> list[PodPool]:
+        return self.pools.by("namespace", pod.namespace)
+
+
+def build(api: Api, events: EventRecorder, settings: VirtualNodeSettings) -> Component:
+    by_namespace = {"namespace": lambda view: [view.namespace]}
+    pods: Informer[Pod] = Informer(
+        api, PODS, parse_pod, field_selector=f"spec.nodeName={settings.name}", indexes=by_namespace
+    )
+    claims: Informer[PodClaim | None] = Informer(api, CLAIMS, parse_claim)
+    pools: Informer[PodPool] = Informer(api, Resource.of(WARM_POOL), parse_pool, indexes=by_namespace)
+    pod_controller = PodController(api, events, pods.store, claims.store, pools.store)
+    controller: Controller[Key] = Controller("pod", pod_controller.reconcile, workers=WORKERS, metrics=api.metrics)
+
+    def pod_changed(old: Pod | None, new: Pod | None) -> None:
+        if (pod := new or old) is not None:
+            controller.enqueue(pod.key)
+
+    def claim_changed(old: PodClaim | None, new: PodClaim | None) -> None:
+        if (claim := new or old) is not None:
+            controller.enqueue((claim.namespace, claim.pod))
+
+    def pool_changed(old: PodPool | None, new: PodPool | None) -> None:
+        """Another pool may be the default pool now, so all Pods of the namespace look again."""
+        if (pool := new or old) is not None:
+            for pod in pods.store.by("namespace", pool.namespace):
+                controller.enqueue(pod.key)
+
+    pods.subscribe(pod_changed)
+    claims.subscribe(claim_changed)
+    pools.subscribe(pool_changed)
+    return Component("virtual-node-pods", (pods, claims, pools), controller.run)

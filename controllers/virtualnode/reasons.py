@@ -1,0 +1,20 @@
+"""The reasons of conditions and events of Pods on the virtual node. A Pod that waits also has those of its claim."""
+
+from poolhouse.api.apimachinery.reasons import Reason
+
+
+class PodReason(Reason):
+    FIELDS_NOT_SUPPORTED = (
+        "FieldsNotSupported",
+        "The Pod asks for something that no warm VM can do. The message names all the fields.",
+    )
+    NO_WARM_POOL = (
+        "NoWarmPool",
+        "The annotation `poolhouse.dev/warm-pool` names no warm pool of the namespace, or the Pod has no such"
+        " annotation and the namespace has no default pool.",
+    )
+    PODS_NOT_ALLOWED = "PodsNotAllowed", "`claimPolicy.allowPods` of the pool is not true."
+    FAILED_CLAIM = "FailedClaim", "The API server refused the claim for the Pod; the message is its answer."
+    VM_BOUND = "VMBound", "The Pod has a VM."
+    CLAIM_LOST = "ClaimLost", "Somebody deleted the claim of the Pod, and with it the VM in which the Pod ran."
+    DEADLINE_EXCEEDED = "DeadlineExceeded", "The Pod had its VM for longer than `activeDeadlineSeconds`."

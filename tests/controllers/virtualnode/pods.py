@@ -1,0 +1,59 @@
+"""Pods and claims of the virtual node's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Json = dict[str, Any]
+
+CONTAINER: Json = {"name": "main", "image": "alpine", "command": ["sleep", "1"], "resources": {}}
+TOKEN = {"name": "kube-api-access-x7x9k", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+TOKEN_MOUNT = {"name": TOKEN["name"], "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
+
+
+def pod(
+    *, metadata: Json | None = None, status: Json | None = None, container: Json | None = None, **spec: Any
+) -> Json:
+    """A Pod as the API server stores it after the scheduler has bound it to the virtual node."""
+    return {
+        "metadata": {"namespace": "ns", "name": "web", "uid": "u-1", "resourceVersion": "7", **(metadata or {})},
+        "spec": {
+            "containers": [{**CONTAINER, **(container or {})}],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "nodeName": "poolhouse",
+            "serviceAccountName": "builder",
+            "dnsPolicy": "ClusterFirst",
+            "schedulerName": "default-scheduler",
+            "securityContext": {},
+            "tolerations": [{"key": "poolhouse.dev/warm-vm", "operator": "Exists"}],
+            **spec,
+        },
+        "status": {"phase": "Pending", "qosClass": "BestEffort", **(status or {})},
+    }
+
+
+CLAIM_OF_WEB = "web-a24a7f55"
+
+
+def claim(
+    phase: str = "Ready", *, vm: str = "warm-1", application: Json | None = None, release: bool = False, **status: Any
+) -> Json:
+    """The claim of the Pod, as the API server stores it. `why` is the condition that is False."""
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u-1", "controller": True}
+    kind = "Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready"
+    why = status.pop("why", None)
+    conditions = [{"type": kind, "status": "False", "reason": why[0], "message": why[1]}] if why else []
+    handed_over = {"readyAt": "2026-01-01T00:00:05Z", "boundAt": "2026-01-01T00:00:04.5Z"} if phase == "Ready" else {}
+    return {
+        "metadata": {"namespace": "ns", "name": CLAIM_OF_WEB, "uid": "c-1", "ownerReferences": [owner]},
+        "spec": {"release": release},
+        "status": {
+            "phase": phase,
+            **({"vmRef": {"name": vm, "uid": "v"}} if vm else {}),
+            **({"application": application} if application else {}),
+            "conditions": conditions,
+            **handed_over,
+            **status,
+        },
+    }

@@ -1,0 +1,185 @@
+"""What happens to a Pod of the virtual node next."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controllers.virtualnode.pod import PodPool, parse_claim, parse_pod, parse_pool
+from controllers.virtualnode.pod_plan import (
+    CreateClaim,
+    ReleaseClaim,
+    RemovePod,
+    RetryClaim,
+    Step,
+    Wait,
+    WriteStatus,
+    plan,
+)
+from controllers.virtualnode.pod_status import Waiting
+from controllers.virtualnode.translate import claim_name
+from poolhouse.api.apimachinery.merge_patch import apply_patch
+from tests.controllers.virtualnode.pods import CLAIM_OF_WEB, Json, claim, pod
+
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+DELETED = {"deletionTimestamp": "2026-01-01T00:00:59Z"}
+HANDED_OVER = {"annotations": {"poolhouse.dev/claim-name": CLAIM_OF_WEB}}
+OTHER_POD = {"annotations": {"poolhouse.dev/claim-name": "web-00000000"}}
+ENDED = {"phase": "Succeeded"}
+
+
+def a_pool(name: str = "std", *, default: bool = True, pods: bool = True) -> PodPool:
+    spec = {"default": default, "claimPolicy": {"allowPods": pods}}
+    return parse_pool({"metadata": {"namespace": "ns", "name": name, "uid": name}, "spec": spec})
+
+
+def step(pod: Json, claim: Json | None = None, *pools: PodPool, refused: Waiting | None = None) -> Step:
+    found = parse_claim(claim) if claim is not None else None
+    return plan(parse_pod(pod), found, pools or (a_pool(),), refused, NOW)
+
+
+def written(found: Step) -> Json:
+    assert isinstance(found, WriteStatus), found
+    return found.patch
+
+
+def test_the_name_of_the_claim() -> None:
+    assert claim_name("web", "u-1") == CLAIM_OF_WEB
+
+
+@pytest.mark.parametrize(
+    ("pod", "claim", "kind"),
+    [
+        pytest.param(pod(), None, CreateClaim, id="a new Pod gets a claim"),
+        pytest.param(pod(metadata=OTHER_POD), None, CreateClaim, id="also if it has the note of another Pod"),
+        pytest.param(pod(), claim("Pending", vm=""), Wait, id="a new claim says nothing yet"),
+        pytest.param(pod(metadata=DELETED), None, RemovePod, id="a deleted Pod without a claim goes"),
+        pytest.param(pod(metadata=DELETED), claim("Queued", vm=""), ReleaseClaim, id="a queued one frees its place"),
+        pytest.param(pod(metadata=DELETED), claim(), ReleaseClaim, id="a running one ends first"),
+        pytest.param(pod(metadata=DELETED), claim("Queued", vm="", release=True), Wait, id="and is released once"),
+        pytest.param(pod(metadata=DELETED), claim("Released"), RemovePod, id="a Pod goes after its VM"),
+        pytest.param(pod(metadata=DELETED), claim("Failed"), RemovePod, id="also if its VM was lost"),
+        pytest.param(pod(status=ENDED), claim(), ReleaseClaim, id="a Pod that has ended keeps no VM"),
+        pytest.param(pod(status=ENDED), claim(release=True), Wait, id="it releases its VM once"),
+        pytest.param(pod(status=ENDED), claim("Released"), Wait, id="it stays"),
+        pytest.param(pod(status=ENDED), None, Wait, id="it stays without its claim"),
+        pytest.param(
+            pod(metadata=DELETED, status=ENDED), claim("Releasing", release=True), Wait, id="it goes after its VM, too"
+        ),
+    ],
+)
+def test_step(pod: Json, claim: Json | None, kind: type[Step]) -> None:
+    assert isinstance(step(pod, claim), kind)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "pools", "reason", "message"),
+    [
+        pytest.param({}, [a_pool(default=False)], "NoWarmPool", "its warm pools are: std", id="no default pool"),
+        pytest.param(
+            {"poolhouse.dev/warm-pool": "mac"}, [a_pool()], "NoWarmPool", "no warm pool mac", id="no such pool"
+        ),
+        pytest.param({}, [a_pool(pods=False)], "PodsNotAllowed", "allowPods", id="a pool that takes no Pods"),
+        pytest.param(
+            {"poolhouse.dev/warm-pool": "mac"},
+            [a_pool(), a_pool("mac", default=False, pods=False)],
+            "PodsNotAllowed",
+            "warm pool mac",
+            id="the named pool counts",
+        ),
+    ],
+)
+def test_a_pod_without_a_pool_waits(annotations: Json, pools: list[PodPool], reason: str, message: str) -> None:
+    waiting = pod(metadata={"annotations": annotations})
+    first = step(waiting, None, *pools)
+    status = written(first)["status"]
+    assert (status["reason"], message in status["message"]) == (reason, True)
+    assert isinstance(first, WriteStatus)
+    assert first.event == ("Warning", reason, status["message"])
+    stored = apply_patch(waiting, {"status": status})
+    assert step(stored, None, *pools) == Wait()
+    assert isinstance(step(stored, None, a_pool(), a_pool("mac")), CreateClaim)
+
+
+def test_a_refused_pod_waits() -> None:
+    refused = Waiting("FieldsNotSupported", "spec.hostNetwork")
+    status = written(step(pod(), refused=refused))["status"]
+    assert (status["reason"], status["message"]) == ("FieldsNotSupported", "spec.hostNetwork")
+    assert step(apply_patch(pod(), {"status": status}), refused=refused) == Wait()
+
+
+def test_a_pod_says_why_its_claim_waits() -> None:
+    queued = claim("Queued", vm="", why=("Queued", "no VM is ready"))
+    first = step(pod(), queued)
+    status = written(first)["status"]
+    assert status["reason"] == "Queued"
+    assert isinstance(first, WriteStatus)
+    assert first.event == ("Normal", "Queued", "no VM is ready")
+    assert step(apply_patch(pod(), {"status": status}), queued) == Wait()
+
+
+@pytest.mark.parametrize(
+    ("finished", "expected"), [("2026-01-01T00:00:50Z", Wait(50.0)), ("2026-01-01T00:00:00Z", RetryClaim)]
+)
+def test_a_claim_that_failed_without_a_vm_is_tried_again(finished: str, expected: Any) -> None:
+    failed = claim("Failed", vm="", why=("NoCapacity", "no VM"), finishedAt=finished)
+    status = written(step(pod(), failed))["status"]
+    assert "phase" not in status  # the Pod stays Pending
+    again = step(apply_patch(pod(), {"status": status}), failed)
+    assert again == expected or isinstance(again, expected)
+
+
+def test_the_pod_follows_its_vm_and_says_which() -> None:
+    first = step(pod(), claim(application={"phase": "Running"}))
+    patch = written(first)
+    assert patch["metadata"] == {
+        "uid": "u-1",
+        "resourceVersion": "7",
+        "annotations": {
+            "poolhouse.dev/claim-name": CLAIM_OF_WEB,
+            "poolhouse.dev/vm": "warm-1",
+            "poolhouse.dev/warm-state": "InUse",
+        },
+    }
+    assert patch["status"]["phase"] == "Running"
+    assert isinstance(first, WriteStatus)
+    assert first.event == ("Normal", "VMBound", "warm-1 belongs to this Pod alone")
+
+
+def test_a_vm_that_is_not_handed_over_may_be_replaced() -> None:
+    patch = written(step(pod(), claim("Bound", application={})))
+    assert patch["metadata"]["annotations"] == {
+        "poolhouse.dev/vm": "warm-1",
+        "poolhouse.dev/warm-state": "PENDING_POD_PROVISIONING",
+    }
+
+
+@pytest.mark.parametrize(
+    ("claim", "reason"),
+    [
+        pytest.param(None, "ClaimLost", id="its claim was deleted"),
+        pytest.param(claim("Failed", why=("VMLost", "gone")), "VMLost", id="its VM was lost"),
+        pytest.param(claim("Expired", why=("Expired", "over")), "Expired", id="its time is over"),
+        pytest.param(claim("Released", why=("Released", "given back")), "Released", id="somebody released its claim"),
+    ],
+)
+def test_a_pod_fails_with_its_vm(claim: Json | None, reason: str) -> None:
+    first = step(pod(metadata=HANDED_OVER), claim)
+    status = written(first)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+
+
+def test_a_pod_whose_application_has_ended_does_not_fail_with_its_vm() -> None:
+    done = claim("Failed", application={"phase": "Succeeded"}, why=("VMLost", "gone"))
+    assert written(step(pod(metadata=HANDED_OVER), done))["status"]["phase"] == "Succeeded"
+
+
+def test_a_pod_fails_at_its_deadline() -> None:
+    started = pod(status={"phase": "Running", "startTime": "2026-01-01T00:00:00Z"}, activeDeadlineSeconds=30)
+    status = written(step(started, claim(application={"phase": "Running"})))["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+    running = pod(status={"phase": "Running", "startTime": "2026-01-01T00:00:50Z"}, activeDeadlineSeconds=30)
+    first = step(running, claim(application={"phase": "Running"}))
+    assert step(apply_patch(running, written(first)), claim(application={"phase": "Running"})) == Wait(20.0)

@@ -1,0 +1,215 @@
+"""The status of a Pod, from the status of its claim."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controllers.virtualnode.pod import Pod, PodClaim, parse_claim, parse_pod
+from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
+from poolhouse.api.apimachinery.merge_patch import apply_patch
+from tests.controllers.virtualnode.pods import Json, claim, pod
+
+NOW = datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+STARTED, ENDED = "2026-01-01T00:00:06Z", "2026-01-01T00:00:09Z"
+RUNNING = {"name": "main", "ready": True, "restartCount": 0, "state": {"running": {"startedAt": STARTED}}}
+
+
+def a_pod(**parts: Any) -> Pod:
+    return parse_pod(pod(**parts))
+
+
+def a_claim(**parts: Any) -> PodClaim:
+    found = parse_claim(claim(**parts))
+    assert found is not None
+    return found
+
+
+def ended(code: int, name: str = "main", **more: Any) -> Json:
+    state = {"terminated": {"exitCode": code, "startedAt": STARTED, "finishedAt": ENDED, **more}}
+    return {"name": name, "ready": False, "restartCount": 0, "state": state}
+
+
+def running(status: Json | None = None, spec: Json | None = None, **parts: Any) -> Json:
+    return running_status(a_pod(status=status, **(spec or {})), a_claim(**parts), NOW)
+
+
+def told(status: Json) -> dict[str, tuple[str, str]]:
+    return {each["type"]: (each["status"], each.get("reason", "")) for each in status["conditions"]}
+
+
+def test_a_pod_that_waits_says_why() -> None:
+    found = waiting_status(a_pod(), Waiting("Queued", "no VM is ready"), NOW)
+    assert (found["phase"], found["reason"], found["message"]) == ("Pending", "Queued", "no VM is ready")
+    assert told(found) == {
+        "PodReadyToStartContainers": ("False", ""),
+        "Initialized": ("True", ""),
+        "ContainersReady": ("False", "ContainersNotReady"),
+        "Ready": ("False", "ContainersNotReady"),
+        "PodScheduled": ("True", ""),
+        "poolhouse.dev/warm-vm": ("False", "Queued"),
+    }
+
+
+def test_a_pod_with_a_vm_creates_its_containers() -> None:
+    found = running({"reason": "Queued", "message": "no VM is ready"})
+    assert (found["phase"], found["reason"], found["message"]) == ("Pending", None, None)
+    assert found["startTime"] == "2026-01-01T00:00:04Z"
+    (container,) = found["containerStatuses"]
+    assert container["state"] == {"waiting": {"reason": "ContainerCreating"}}
+    assert told(found)["poolhouse.dev/warm-vm"] == ("True", "VMBound")
+
+
+def test_a_pod_runs_as_its_agent_says() -> None:
+    found = running(application={"phase": "Running", "containers": [RUNNING]}, addresses=["10.1.2.3", "fd00::1"])
+    assert found["phase"] == "Running"
+    assert found["podIP"] == found["hostIP"] == "10.1.2.3"
+    assert found["podIPs"] == found["hostIPs"] == [{"ip": "10.1.2.3"}, {"ip": "fd00::1"}]
+    (container,) = found["containerStatuses"]
+    assert container == {
+        **{"name": "main", "image": "alpine", "imageID": "", "ready": True, "started": True, "restartCount": 0},
+        "state": {"running": {"startedAt": STARTED}},
+        "lastState": {},
+    }
+    assert {told(found)[each] for each in ("Initialized", "ContainersReady", "Ready")} == {("True", "")}
+
+
+@pytest.mark.parametrize(
+    ("addresses", "ips"),
+    [
+        (["10.1.2.3", "10.1.2.4", "fd00::1"], ["10.1.2.3", "fd00::1"]),
+        (["fd00::1", "10.1.2.3"], ["fd00::1", "10.1.2.3"]),
+        (["10.1.2.3/24"], ["10.1.2.3"]),
+        (["no address"], None),
+        ([], None),
+    ],
+)
+def test_a_pod_has_one_address_of_each_family(addresses: list[str], ips: list[str] | None) -> None:
+    found = running(addresses=addresses)
+    assert found.get("podIPs") == (None if ips is None else [{"ip": ip} for ip in ips])
+
+
+@pytest.mark.parametrize(
+    ("reported", "before", "phase"),
+    [
+        ("", "Pending", "Pending"),
+        ("Pending", "Pending", "Pending"),
+        ("Unknown", "Pending", "Pending"),
+        ("Running", "Pending", "Running"),
+        ("Unknown", "Running", "Running"),
+        ("Pending", "Running", "Running"),
+        ("Succeeded", "Pending", "Succeeded"),
+        ("Failed", "Running", "Failed"),
+    ],
+)
+def test_phase(reported: str, before: str, phase: str) -> None:
+    assert running({"phase": before}, application={"phase": reported})["phase"] == phase
+
+
+def test_a_job_completes() -> None:
+    report = {"phase": "Succeeded", "containers": [ended(0)]}
+    found = running({"phase": "Running"}, {"restartPolicy": "Never"}, application=report)
+    assert found["containerStatuses"][0]["state"]["terminated"] == {
+        "exitCode": 0,
+        "reason": "Completed",
+        "startedAt": STARTED,
+        "finishedAt": ENDED,
+    }
+    assert told(found)["Ready"] == told(found)["ContainersReady"] == ("False", "PodCompleted")
+    assert told(found)["Initialized"] == ("True", "PodCompleted")
+
+
+def test_a_program_that_fails_is_an_error() -> None:
+    report = {"phase": "Failed", "reason": "Broken", "message": "it broke", "containers": [ended(3, signal=9)]}
+    found = running(application=report)
+    assert (found["reason"], found["message"]) == ("Broken", "it broke")
+    terminated = found["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"], terminated["signal"]) == (3, "Error", 9)
+    assert told(found)["Ready"] == ("False", "PodFailed")
+
+
+def test_a_restart_counts_and_keeps_the_last_state() -> None:
+    crashed = {"restartCount": 2, "lastState": ended(1)["state"], "ready": False}
+    (container,) = running(application={"phase": "Running", "containers": [{**RUNNING, **crashed}]})[
+        "containerStatuses"
+    ]
+    assert container["restartCount"] == 2
+    assert container["lastState"]["terminated"]["reason"] == "Error"
+
+
+@pytest.mark.parametrize(
+    ("policy", "code", "kept"),
+    [("Never", 1, True), ("OnFailure", 0, True), ("OnFailure", 1, False), ("Always", 0, False)],
+)
+def test_a_container_that_must_not_start_again_stays_ended(policy: str, code: int, kept: bool) -> None:
+    before = {"containerStatuses": [{**ended(code), "image": "alpine", "imageID": ""}]}
+    report = {"phase": "Running", "containers": [RUNNING]}
+    (container,) = running(before, {"restartPolicy": policy}, application=report)["containerStatuses"]
+    assert ("terminated" in container["state"]) is kept
+
+
+def test_init_containers_come_first() -> None:
+    init = {"initContainers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}
+    report = {"phase": "Pending", "initContainers": [ended(0, "a"), {**RUNNING, "name": "b"}]}
+    found = running(spec=init, application=report)
+    assert [(each["name"], each["ready"]) for each in found["initContainerStatuses"]] == [("a", True), ("b", False)]
+    assert found["containerStatuses"][0]["state"] == {"waiting": {"reason": "PodInitializing"}}
+    initialized = next(each for each in found["conditions"] if each["type"] == "Initialized")
+    assert initialized["reason"] == "ContainersNotInitialized"
+    assert initialized["message"] == "containers with incomplete status: [b]"
+
+
+@pytest.mark.parametrize(
+    ("stated", "ready"),
+    [
+        ([], ("False", "ReadinessGatesNotReady")),
+        ([{"type": "example.com/lb", "status": "False"}], ("False", "ReadinessGatesNotReady")),
+        ([{"type": "example.com/lb", "status": "True"}], ("True", "")),
+    ],
+)
+def test_readiness_gates(stated: list[Json], ready: tuple[str, str]) -> None:
+    gates = {"readinessGates": [{"conditionType": "example.com/lb"}]}
+    report = {"phase": "Running", "containers": [RUNNING]}
+    found = running({"conditions": stated}, gates, application=report)
+    assert told(found)["Ready"] == ready
+    assert told(found)["ContainersReady"] == ("True", "")
+    assert all(each in found["conditions"] for each in stated)
+
+
+def test_a_pod_whose_vm_does_not_answer_is_not_ready() -> None:
+    report = {"phase": "Running", "containers": [RUNNING]}
+    found = running(application=report, why=("VMNotReady", "warm-1: it does not run"))
+    assert told(found)["Ready"] == ("False", "VMNotReady")
+
+
+def test_a_pod_that_lost_its_vm_has_failed() -> None:
+    before = running(application={"phase": "Running", "containers": [RUNNING]})
+    found = failed_status(a_pod(status=before), "VMLost", "the VM is gone", NOW)
+    assert (found["phase"], found["reason"], found["message"]) == ("Failed", "VMLost", "the VM is gone")
+    terminated = found["containerStatuses"][0]["state"]["terminated"]
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "ContainerStatusUnknown")
+    assert terminated["startedAt"] == STARTED
+    assert told(found)["Ready"] == ("False", "PodFailed")
+
+
+@pytest.mark.parametrize("application", [{}, {"phase": "Running", "containers": [{**RUNNING, "lastState": {}}]}])
+def test_the_same_facts_give_the_same_status(application: Json) -> None:
+    facts = {"application": application, "addresses": ["10.1.2.3"]}
+    stored = apply_patch({}, running(**facts))
+    again = running_status(a_pod(status=stored), a_claim(**facts), NOW + timedelta(hours=1))
+    assert apply_patch(stored, again) == stored
+
+
+def test_a_condition_keeps_the_time_of_its_transition() -> None:
+    first = waiting_status(a_pod(), Waiting("Queued", "a"), NOW)
+    later = waiting_status(a_pod(status=first), Waiting("MaxTotalReached", "b"), NOW + timedelta(hours=1))
+    assert {each["lastTransitionTime"] for each in later["conditions"]} == {"2026-01-01T00:01:00Z"}
+
+
+@pytest.mark.parametrize(("seconds", "end"), [(60, NOW), (None, None)])
+def test_deadline(seconds: int | None, end: datetime | None) -> None:
+    given = {} if seconds is None else {"activeDeadlineSeconds": seconds}
+    assert deadline(a_pod(status={"startTime": "2026-01-01T00:00:00Z"}, **given)) == end
+    assert deadline(a_pod(**given)) is None

@@ -10,6 +10,7 @@ from uuid import uuid4
 from prometheus_client import CollectorRegistry
 
 from controllers.claim.allocator import Allocator, Stores
+from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController, ClaimObserver
 from controllers.claim.garbage_collector import GarbageCollector
@@ -92,7 +93,8 @@ class ClaimControllers:
         stores = Stores(self.informer.store, pools, vms)
         allocator = Allocator(stores, demand, pool_creations)
         observe = ClaimObserver(allocator, api.monotonic, vms_unknown)
-        apply = ClaimWriter(api, events, backend, allocator, metrics, api.monotonic, api.now)
+        self._watches = ApplicationWatches(self._enqueue_claim, api.monotonic)
+        apply = ClaimWriter(api, events, backend, allocator, metrics, self._watches, api.monotonic, api.now)
         self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
         self._garbage = GarbageCollector(api, stores, backend, self._enqueue_vm)
         self._claim_queue: Controller[Key] = Controller(
@@ -116,6 +118,7 @@ class ClaimControllers:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._claim_queue.run(), name="claims")
                 group.create_task(self._vm_queue.run(), name="garbage-collector")
+                group.create_task(self._watches.run(), name="application-watches")
         finally:
             self._claims.end()
 

@@ -14,6 +14,7 @@ from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.application import with_application
 from controllers.claim.application_pod import read_pod
+from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.overrides import apply_overrides
 from controllers.claim.personalization import Personalizer, key_at_boot, labels, personalize_template
@@ -58,6 +59,7 @@ class ClaimWriter:
     """returns the backend of a pool, or for None a backend that selects by the VM"""
     allocator: Allocator
     metrics: ClaimMetrics
+    watches: ApplicationWatches
     clock: Callable[[], float]
     now: Callable[[], datetime]
 
@@ -86,11 +88,16 @@ class ClaimWriter:
                 record.health = await backend.check(vm, readiness, spec.timeout_seconds, pod)
                 if isinstance(record.health, Launched):
                     record.application_health = record.health.application, self.clock()
+                    self.watches.follow(s.claim, vm, backend, record)
             case steps.ReadApplication():
                 record.application = await read_pod(self.api, s.claim), self.clock()
             case steps.CheckApplication(vm):
                 timeout = (s.pool.spec.health if s.pool else HealthSpec()).timeout_seconds
-                record.application_health = await backend.check_application(vm, timeout), self.clock()
+                began = self.clock()
+                health = await backend.check_application(vm, timeout)
+                if record.application_health is None or record.application_health[1] < began:  # else a newer answer
+                    record.application_health = health, self.clock()
+                self.watches.follow(s.claim, vm, backend, record)
             case steps.TerminateApplication(vm):
                 await self._terminate_application(s, vm, backend, record)
             case steps.PersonalizeVM(vm):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -227,7 +227,8 @@ def _parsed(endpoint: AgentEndpoint, answer: Any) -> Health:
 
 def application_health(status: Mapping[str, Any]) -> ApplicationHealth:
     """The health by the status of the application's Pod."""
-    phase, said = status.get("phase", ""), status.get("message") or status.get("reason")
+    phase = status.get("phase", "")
+    said = status.get("message") or status.get("reason") or "; ".join(_failed_containers(status))
     message = f"the application is {phase or 'not started yet'}" + (f": {said}" if said else "")
     match phase:
         case "Running":
@@ -237,3 +238,10 @@ def application_health(status: Mapping[str, Any]) -> ApplicationHealth:
         case "Failed":
             return ApplicationHealth("Failed", AgentReason.APPLICATION_FAILED, message, status)
     return ApplicationHealth("Unable", AgentReason.APPLICATION_STARTING, message, status)
+
+
+def _failed_containers(status: Mapping[str, Any]) -> Iterator[str]:
+    for container in (*status.get("initContainerStatuses", ()), *status.get("containerStatuses", ())):
+        ended = container.get("state", {}).get("terminated")
+        if ended is not None and ended.get("exitCode"):
+            yield f"container {container.get('name')} has ended with exit code {ended['exitCode']}"

@@ -12,6 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.claim.allocator import Allocator, Stores
+from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.reasons import ClaimReason
@@ -107,6 +108,7 @@ class Setup:
             lambda pool: cast(Any, self.backend),
             self.allocator,
             ClaimMetrics(CollectorRegistry()),
+            ApplicationWatches(lambda key, after: None, lambda: 0.0),
             lambda: self.seconds,
             self.now,
         )

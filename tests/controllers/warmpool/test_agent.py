@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.agent import AgentEndpoint, NetworkAgentClient
+from controllers.warmpool.agent import AgentEndpoint, NetworkAgentClient, application_health
 from tests.controllers.warmpool.agents import agent
 
 WHO = {"metadata": {"namespace": "ns", "name": "mine", "uid": "claim-uid"}}
@@ -87,3 +87,10 @@ async def test_an_agent_without_watch_ends_it_at_once() -> None:
     async with agent(watch=False) as found:
         endpoint = AgentEndpoint("127.0.0.1", found.port, grpc=True)
         assert [each async for each in NetworkAgentClient().watch(endpoint)] == []
+
+
+def test_a_failed_application_names_the_container_that_failed() -> None:
+    ended = {"name": "build", "state": {"terminated": {"exitCode": 3}}}
+    well = {"name": "proxy", "state": {"terminated": {"exitCode": 0}}}
+    health = application_health({"phase": "Failed", "containerStatuses": [well, ended]})
+    assert health.message == "the application is Failed: container build has ended with exit code 3"

@@ -1,0 +1,64 @@
+"""Follows the applications of claims by streams of their agents, so that a change is seen at once.
+
+A stream only makes the controllers faster: they ask each agent in every period of health checks in any case. So a
+stream that ends is opened again after the next check, and agents that offer none are asked as before.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import NoReturn
+
+from controllers.claim.snapshot import Claim, ClaimRecord
+from controllers.warmpool.backends import Backend
+from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import Key
+
+MAX_WATCHES = 2000
+"""number of open streams; the applications of further claims are only asked in each period"""
+WATCH_SECONDS = 300.0
+"""Longest life of a stream. A VM that has vanished with its node closes no connection."""
+
+
+class ApplicationWatches:
+    def __init__(self, enqueue: Callable[[Key, float], None], clock: Callable[[], float]) -> None:
+        self._enqueue, self._clock = enqueue, clock
+        self._group: asyncio.TaskGroup | None = None
+        self._followed: set[str] = set()
+        """UIDs of claims"""
+        self._silent: set[str] = set()
+        """UIDs of VMs whose agents offer no stream"""
+
+    async def run(self) -> NoReturn:
+        """Follows applications while this process is the leader."""
+        try:
+            async with asyncio.TaskGroup() as self._group:
+                await asyncio.Event().wait()
+        finally:
+            self._group = None
+            self._followed.clear()
+            self._silent.clear()
+        raise AssertionError("the group ends only with an exception")
+
+    def follow(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+        """Opens a stream unless the claim has one. Each answer is the health in the record, and enqueues the claim."""
+        if self._group is None or claim.uid in self._followed or vm.uid in self._silent:
+            return
+        if len(self._followed) < MAX_WATCHES:
+            self._followed.add(claim.uid)
+            self._group.create_task(self._watch(claim, vm, backend, record), name=f"watch {claim.name}")
+
+    async def _watch(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+        answers = 0
+        try:
+            async with asyncio.timeout(WATCH_SECONDS):
+                async for health in backend.watch_application(vm):
+                    answers += 1
+                    record.application_health = health, self._clock()
+                    self._enqueue(claim.key, 0.0)
+        except (TimeoutError, ApiError):
+            pass
+        finally:
+            self._followed.discard(claim.uid)
+            if not answers and len(self._silent) < MAX_WATCHES:
+                self._silent.add(vm.uid)

@@ -50,7 +50,6 @@ UNIMPORTED = {
 PART_OF = {
     "botocore": "boto3",
     "packaging": "pytest",
-    "protobuf": "grpcio-health-checking",
     "requests": "schemathesis",
 }
 """libraries that rooms import as a part of one that they require"""
@@ -66,7 +65,6 @@ EC2_MODULES = {
     "botocore": "botocore",
     "flask": "flask",
     "flask_cors": "flask-cors",
-    "grpc_health": "grpcio-health-checking",
     "moto": "moto",
 }
 """distributions by their modules, for libraries that only the environment of the EC2 tests has"""
@@ -95,7 +93,7 @@ def distributions() -> dict[str, list[str]]:
 @cache
 def modules(room: str) -> frozenset[str]:
     """The top-level modules that a room imports, without those of Python and of this project."""
-    ours = {"poolhouse_client", *(path.name for path in ROOT.iterdir() if path.is_dir())}
+    ours = {"poolhouse_client", "poolhouse_agent", *(path.name for path in ROOT.iterdir() if path.is_dir())}
     imported = {name for path in (ROOT / room).rglob("*.py") for name in _imports(path)}
     found = {name.split(".")[0] for name in imported}
     needed = {library for library, module in NEEDED_BY.items() if module in imported}
@@ -179,4 +177,4 @@ def _needs_ec2(path: Path) -> bool:
 def test_only_the_locks_of_ec2_have_its_libraries() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         found = set(re.findall(r"^([a-z0-9-]+)==", lock.read_text(), re.MULTILINE))
-        assert lock.stem.startswith("ec2") or not found & {"boto3", "grpcio-health-checking", "moto"}, lock.name
+        assert lock.stem.startswith("ec2") or not found & {"boto3", "moto"}, lock.name

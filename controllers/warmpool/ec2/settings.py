@@ -10,7 +10,7 @@ from poolhouse.service.settings import EnvironmentSettings, setting
 
 REGION = "POOLHOUSE_EC2_REGION"
 SUBNET = "POOLHOUSE_EC2_SUBNET"
-REQUIRED_MODULES = ("boto3", "grpc", "grpc_health")
+REQUIRED_MODULES = ("boto3",)
 
 
 class EC2Settings(EnvironmentSettings):

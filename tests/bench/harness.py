@@ -113,8 +113,9 @@ def run(description: str, planning: Callable[[int], None], measure: Callable[[Pa
 
 
 @contextmanager
-def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -> Iterator[Path]:
-    """Yields the directory of a running stack: the given directory, or that of a new stack."""
+def stack(directory: Path | None, *options: str, without: Iterable[str] = CONTROL_PLANE_ONLY) -> Iterator[Path]:
+    """Yields the directory of a running stack: the given directory, or that of a new stack with these options of
+    `poolhouse up`."""
     if directory is not None:
         yield directory
         return
@@ -122,7 +123,7 @@ def stack(directory: Path | None, without: Iterable[str] = CONTROL_PLANE_ONLY) -
         arguments = [word for name in without for word in ("--without", name)]
         poolhouse = [sys.executable, "-m", "poolhouse.cli.main"]
         try:
-            subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *arguments], check=True)
+            subprocess.run([*poolhouse, "up", "--dir", place, "--detach", *options, *arguments], check=True)
             yield Path(place)
         finally:
             subprocess.run([*poolhouse, "down", "--dir", place], check=False)

@@ -10,6 +10,7 @@ SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
     "tests/cluster/test_monitoring.py": "`whole` of tests/cluster",
     "tests/cluster/test_policy_stack.py": "`whole` of tests/cluster",
+    "tests/cluster/test_virtual_node": "`pods_stack` of tests/cluster",
 }
 """servers that several files share, by the beginning of the files' paths"""
 FIRST = (

@@ -41,6 +41,7 @@ class Launcher:
     def __init__(self, runtime: Path, state: Path, podman: Podman) -> None:
         self._runtime, self._state, self._podman = runtime, state, podman
         self._volumes = Volumes(runtime, state)
+        self._pulls: set[asyncio.Task[None]] = set()
 
     def prepare(self, application: Application) -> None:
         """Creates the volumes, and removes what an earlier application has left."""
@@ -61,7 +62,7 @@ class Launcher:
         directory, log = self._directory(container, number), self.log(container, number)
         shutil.rmtree(directory, ignore_errors=True)
         if container.image:
-            await self._podman.provide_image(application, container, self._auth_file)
+            await self._provide_image(application, container)
         elif binds and os.geteuid() != 0:
             message = "volumeMounts of a container without an image need an agent that runs as root"
             raise Refused("CreateContainerConfigError", message)
@@ -71,9 +72,30 @@ class Launcher:
         lock = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            return self._spawn(self._order(application, container, directory, log, binds, lock), lock)
+            run, begun = self._spawn(self._order(application, container, directory, log, binds, lock), lock)
         finally:
             os.close(lock)
+        try:
+            await _readable(begun)
+        finally:
+            os.close(begun)
+        return run
+
+    def cancel_pulls(self) -> None:
+        for pull in self._pulls:
+            pull.cancel()
+
+    async def _provide_image(self, application: Application, container: Container) -> None:
+        pull = asyncio.create_task(self._podman.provide_image(application, container, self._auth_file))
+        self._pulls.add(pull)
+        try:
+            await asyncio.wait([pull])
+        finally:
+            self._pulls.discard(pull)
+            pull.cancel()
+        if pull.cancelled():
+            raise Refused("Terminated", "the application was terminated before the container started")
+        pull.result()
 
     def log(self, container: Container, number: int) -> Path:
         return self._state / "logs" / container.name / f"{number}.log"
@@ -96,12 +118,9 @@ class Launcher:
 
     async def wait(self, application: Application, container: Container, run: Run) -> End:
         """Waits for the end of the run, whether or not its shim is a child of this process."""
-        loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(run.pidfd, ended.set)
         try:
-            await ended.wait()
+            await _readable(run.pidfd)
         finally:
-            loop.remove_reader(run.pidfd)
             os.close(run.pidfd)
         _reap(run.shim)
         return await self._end(application, container, run.directory, run.log)
@@ -129,7 +148,7 @@ class Launcher:
         if not container.mounts:
             return [*command], environment
         process = json.loads((run.directory / PROCESS_FILE).read_text())["container"]
-        return ["nsenter", "--target", str(process), "--mount", "--wd", "--", *command], environment
+        return ["nsenter", "-t", str(process), "-m", "-w", *command], environment
 
     @property
     def _auth_file(self) -> Path:
@@ -156,20 +175,31 @@ class Launcher:
         command = self._podman.command(application, container, variables, binds)
         return ShimOrder(str(directory), command, dict(os.environ), "", str(log), [], lock)
 
-    def _spawn(self, order: ShimOrder, lock: int) -> Run:
+    def _spawn(self, order: ShimOrder, lock: int) -> tuple[Run, int]:
+        """Starts the shim. The file descriptor ends when the shim has started the container's process."""
         errors = os.open(Path(order.directory) / "errors", os.O_WRONLY | os.O_CREAT, 0o600)
         reader, writer = os.pipe()
+        begun, output = os.pipe()
         os.set_inheritable(lock, True)
-        files = [(os.POSIX_SPAWN_DUP2, reader, 0), (os.POSIX_SPAWN_DUP2, errors, 1), (os.POSIX_SPAWN_DUP2, errors, 2)]
+        files = [(os.POSIX_SPAWN_DUP2, each, number) for number, each in enumerate((reader, output, errors))]
         command = [sys.executable, "-m", "poolhouse_agent.shim"]
         try:
             shim = os.posix_spawn(sys.executable, command, os.environ, file_actions=files, setsid=True)
         finally:
-            os.close(reader)
-            os.close(errors)
+            for each in (reader, output, errors):
+                os.close(each)
         with open(writer, "wb") as pipe, suppress(BrokenPipeError):  # `wait` says that the shim has ended.
             pipe.write(json.dumps(asdict(order)).encode())
-        return Run(Path(order.directory), Path(order.log), shim, os.pidfd_open(shim))
+        return Run(Path(order.directory), Path(order.log), shim, os.pidfd_open(shim)), begun
+
+
+async def _readable(descriptor: int) -> None:
+    loop, readable = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(descriptor, readable.set)
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(descriptor)
 
 
 def read_end(directory: Path, log: Path) -> End:

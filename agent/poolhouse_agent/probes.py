@@ -19,7 +19,7 @@ async def run_probe(
     try:
         async with asyncio.timeout(probe.timeout):
             if probe.handler == "exec":
-                return await _execute(*execution)
+                return await _execute(*execution, container.working_dir or "/" if not container.image else "/")
             port, host = _port(container, probe.action), probe.action.get("host") or LOOPBACK
             if probe.handler == "httpGet":
                 return await _get(host, port, probe.action)
@@ -35,10 +35,10 @@ def _port(container: Container, action: Json) -> int:
     return port if isinstance(port, int) else container.ports.get(port) or int(port)
 
 
-async def _execute(command: Sequence[str], environment: Mapping[str, str] | None) -> bool:
+async def _execute(command: Sequence[str], environment: Mapping[str, str] | None, directory: str) -> bool:
     nothing = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(
-        *command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment, cwd="/", start_new_session=True
+        *command, stdin=nothing, stdout=nothing, stderr=nothing, env=environment, cwd=directory, start_new_session=True
     )
     try:
         return await process.wait() == 0

@@ -46,7 +46,6 @@ class Runner:
         self._lost: Record | None = None
         """an application that a reboot of the VM has ended"""
         self._runs: dict[str, Run] = {}
-        self._starts: dict[str, asyncio.Task[Run]] = {}
         self._changed = asyncio.Condition()
         self._version = 0
         self.adopted = asyncio.Event()
@@ -101,8 +100,7 @@ class Runner:
             grace = application.grace_seconds if grace_seconds is None else grace_seconds
             log.info("terminating the Pod %s/%s within %g s", application.namespace, application.name, grace)
             await self._set(states.terminating(self._state, grace, self._clock()))
-            for start in self._starts.values():
-                start.cancel()
+            self._launcher.cancel_pulls()
         async with self._changed:
             await self._changed.wait_for(lambda: self.is_finished or self._application is not application)
 
@@ -193,29 +191,18 @@ class Runner:
         tasks.create_task(task)
 
     async def _start(self, application: Application, container: Container, number: int) -> None:
-        start = asyncio.create_task(self._launcher.start(application, container, number))
-        self._starts[container.name] = start
         try:
-            run = await start
-        except asyncio.CancelledError:
-            if not self._current.is_stopping:
-                raise
-            await self._refused(container, "Terminated", "the application was terminated before the container started")
+            run = await self._launcher.start(application, container, number)
         except (Refused, OSError) as error:
             reason = error.reason if isinstance(error, Refused) else "CreateContainerError"
-            await self._refused(container, reason, str(error))
-        else:
-            self._runs[container.name] = run
-            own = states.started(container, self._current.of(container), self._clock())
+            log.warning("container %s cannot be started: %s: %s", container.name, reason, error)
+            own = states.refused(self._current.of(container), reason, str(error), self._clock())
             await self._set(self._current.with_container(container.name, own))
-            await self._wait(application, container, run)
-        finally:
-            self._starts.pop(container.name, None)
-
-    async def _refused(self, container: Container, reason: str, message: str) -> None:
-        log.warning("container %s cannot be started: %s: %s", container.name, reason, message)
-        own = states.refused(self._current.of(container), reason, message, self._clock())
+            return
+        self._runs[container.name] = run
+        own = states.started(container, self._current.of(container), self._clock())
         await self._set(self._current.with_container(container.name, own))
+        await self._wait(application, container, run)
 
     async def _wait(self, application: Application, container: Container, run: Run) -> None:
         end = await self._launcher.wait(application, container, run)
@@ -227,7 +214,10 @@ class Runner:
         run, probe = self._runs.get(container.name), container.probes[kind]
         if run is None:
             return
-        command = self._launcher.execution(application, container, run, probe.action.get("command", ()))
+        try:
+            command = self._launcher.execution(application, container, run, probe.action.get("command", ()))
+        except FileNotFoundError:  # The shim was killed before it wrote the file, and the run ends.
+            return
         success = await run_probe(container, probe, command)
         if self._runs.get(container.name) is run:  # else the answer is about an earlier run
             own = states.probed(application, container, self._current.of(container), kind, success, self._clock())

@@ -2,7 +2,8 @@
 
 The shim survives the agent, so that a restart of the agent loses neither the application nor its exit code. It reads
 one `ShimOrder` as JSON from its standard input, and inherits a locked file: the lock is held as long as the shim lives.
-SIGTERM is passed on to the container's process group; after SIGUSR1 all processes of the container are killed.
+The shim's own output ends when it has started the process. SIGTERM is passed on to the container's process group;
+after SIGUSR1 all processes of the container are killed.
 """
 
 from __future__ import annotations
@@ -68,6 +69,7 @@ def main() -> None:
     problem = os.read(failures, 4096).decode()
     os.close(failures)
     _write(directory / PROCESS_FILE, {"shim": os.getpid(), "container": child})
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # The agent waits for the end of the output.
     status = _serve(child, outputs, wakeup, received, log)
     log.close(datetime.now(UTC))
     end: dict[str, Any] = {"started_at": started_at, "finished_at": time.time(), **_exit(status)}

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from poolhouse.api.apimachinery.merge_patch import merge_patch
+from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -124,12 +125,18 @@ def _new_node(facts: NodeFacts, resources: Json, now: datetime) -> Json:
 
 def _status(before: Json, facts: NodeFacts, resources: Json, now: datetime) -> Json:
     return {
-        "capacity": resources,
-        "allocatable": resources,
+        "capacity": _quantities(before.get("capacity") or {}, resources),
+        "allocatable": _quantities(before.get("allocatable") or {}, resources),
         "nodeInfo": facts.info,
         "addresses": [{"type": "Hostname", "address": facts.name}],
         "conditions": _conditions(before.get("conditions") or (), now),
     }
+
+
+def _quantities(before: Json, wanted: Json) -> Json:
+    """The stored quantities if they have the same values: the API server has its own spelling, such as 1k for 1000."""
+    same = {key: to_fraction(value) for key, value in before.items()} == {k: to_fraction(v) for k, v in wanted.items()}
+    return before if same else wanted
 
 
 def _conditions(before: Iterable[Json], now: datetime) -> list[Json]:

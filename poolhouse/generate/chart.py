@@ -16,7 +16,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.generate import chart_values as values
-from poolhouse.manifests import admission_policy, flow_control, plugin, rbac, webhooks
+from poolhouse.manifests import admission_policy, flow_control, plugin, rbac, virtual_node, webhooks
 from poolhouse.manifests.crd import crd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -41,7 +41,7 @@ def files(kinds: Iterable[Kind] = KINDS) -> dict[Path, str]:
         FOLDER / "kinds.yaml": _text({kind.crd_name: _kind(kind) for kind in kinds}),
         FOLDER / "rbac.yaml": _text(_rights()),
         FOLDER / "webhooks.yaml": _text({"configurations": _configurations(kinds), "leftAlone": "kube-system"}),
-        FOLDER / "guard.yaml": _text({"documents": admission_policy.documents()}),
+        FOLDER / "guard.yaml": _text({"documents": admission_policy.documents(virtual_node=virtual_node.CHART_NODE)}),
         FOLDER / "flowcontrol.yaml": _text({"documents": flow_control.manifests()}),
         FOLDER / "plugin.yaml": _text({"documents": plugin.plugin_manifests(plugin.IMAGE)}),
         **_documentation(kinds),
@@ -108,6 +108,10 @@ def _rights() -> Json:
         },
         "authority": {"cluster": _rules(rbac.CA_RULES), "namespace": _rules(rbac.CA_SECRET_RULES)},
         "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
+        "virtualNode": {
+            "cluster": _rules(virtual_node.rules(virtual_node.CHART_NODE)),
+            "leases": _rules(virtual_node.lease_rules(virtual_node.CHART_NODE)),
+        },
         "retire": {"cluster": _rules(rbac.UNINSTALL_RULES)},
         "users": [view, edit],
         "everyone": _rules(rbac.LEADER_RULES),

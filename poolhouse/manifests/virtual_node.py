@@ -7,6 +7,8 @@ from poolhouse.manifests.rbac import PolicyRule
 
 NODE_LEASES = "kube-node-lease"
 """Kubernetes' namespace of the Leases of nodes"""
+CHART_NODE = "VIRTUAL_NODE"
+"""stands for the name of the node in the files of the chart, which has it as a value"""
 
 
 def rules(node: str) -> tuple[PolicyRule, ...]:

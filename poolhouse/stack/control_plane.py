@@ -30,7 +30,6 @@ POD_CONTROLLERS = (
     "daemonset-controller",
     "job-controller",
     "cronjob-controller",
-    "disruption-controller",
     "endpoints-controller",
     "endpointslice-controller",
     "endpointslice-mirroring-controller",

@@ -194,3 +194,18 @@ async def test_probes_gate_each_other_and_a_failed_liveness_probe_restarts_the_c
         status = await agent.until(lambda status: status["containerStatuses"][0]["restartCount"] >= 1)
         assert status["containerStatuses"][0]["lastState"]["terminated"]["exitCode"] == 137
         (tmp_path / "alive").touch()
+
+
+@pytest.mark.skipif(subprocess.call(["unshare", "--mount", "true"]) != 0, reason="this user may not mount")
+async def test_a_command_of_a_probe_sees_the_volumes_of_its_container(tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    main = shell(
+        "exec sleep 1000",
+        workingDir=str(tmp_path / "work"),
+        volumeMounts=[{"name": "v", "mountPath": str(tmp_path / "mounted")}],
+        readinessProbe={"exec": {"command": ["cmp", "../mounted/a", "../mounted/b"]}, "timeoutSeconds": 30},
+    )
+    volume = {"name": "v", "configMap": {}, "files": [{"path": name, "content": b"same"} for name in ("a", "b")]}
+    async with running_agent(tmp_path) as agent:
+        await agent.launch({"volumes": [volume], "containers": [main]})
+        await agent.until(lambda status: bool(status["containerStatuses"][0]["ready"]))

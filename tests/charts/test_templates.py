@@ -352,6 +352,35 @@ def test_the_operator_enables_queries_and_jobs_of_analyses() -> None:
     assert {"to": [peer]} in egress
 
 
+def test_there_is_no_virtual_node_by_default(rendered: list[Json]) -> None:
+    env, *_ = controllers_of(rendered)
+    assert "POOLHOUSE_VIRTUAL_NODE" not in env
+    assert "VIRTUAL_NODE" not in json.dumps(rendered)
+    assert "poolhouse-virtual-node" not in named(rendered, "ValidatingAdmissionPolicy")
+    assert {each["metadata"]["namespace"] for each in rendered if each["kind"] == "Role"} == {NAMESPACE}
+
+
+def test_the_operator_names_the_virtual_node() -> None:
+    documents = template({"controllers": {"virtualNode": {"enabled": True, "name": "warm-1"}}})
+    env, *_ = controllers_of(documents)
+    assert env["POOLHOUSE_VIRTUAL_NODE"] == "warm-1"
+    text = json.dumps(documents)
+    assert "VIRTUAL_NODE" not in text.replace("POOLHOUSE_VIRTUAL_NODE", "")
+    rules = named(documents, "ClusterRole")["poolhouse-controllers"]["rules"]
+    assert {tuple(rule["resources"]) for rule in rules if rule.get("resourceNames") == ["warm-1"]} == {
+        ("nodes",),
+        ("nodes/status",),
+    }
+    policy = named(documents, "ValidatingAdmissionPolicy")["poolhouse-virtual-node"]["spec"]
+    user = service_account_user("controllers", NAMESPACE)
+    assert policy["matchConditions"] == [
+        {"name": "controllers", "expression": f"request.userInfo.username == '{user}'"}
+    ]
+    assert all("'warm-1'" in validation["expression"] for validation in policy["validations"])
+    (lease,) = (each for each in documents if each["kind"] == "Role" and each["metadata"]["namespace"] != NAMESPACE)
+    assert lease["metadata"]["namespace"] == "kube-node-lease"
+
+
 def test_controllers_may_connect_to_vms_for_readiness_checks(rendered: list[Json]) -> None:
     policy = named(rendered, "NetworkPolicy")["poolhouse-controllers"]["spec"]
     launchers = {"namespaceSelector": {}, "podSelector": {"matchLabels": {"kubevirt.io": "virt-launcher"}}}
@@ -507,6 +536,19 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             {"controllers": {"analysis": {"prometheus": {"secret": "access"}}}},
             "requires controllers.analysis.prometheus.url",
             id="Secret without a Prometheus",
+        ),
+        pytest.param(
+            {"controllers": {"virtualNode": {"enabled": True, "name": "Warm"}}},
+            "does not match pattern",
+            id="no name of a node",
+        ),
+        pytest.param(
+            {
+                "controllers": {"virtualNode": {"enabled": True}},
+                "kinds": {"virtualmachinewarmpools": False, "virtualmachineclaims": False},
+            },
+            "requires kinds.virtualmachinewarmpools",
+            id="a virtual node without warm pools",
         ),
         pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from tests.charts.helm import CHART, template
+from tests.charts.helm import CHART, NAMESPACE, template
 
 Json = dict[str, Any]
 Right = tuple[str, str, str, frozenset[str]]
 """service, scope, resource and names of objects"""
+FEATURES = {"analysis": {"jobs": True}, "virtualNode": {"enabled": True}}
 
 PAGE = CHART.parent.parent / "docs" / "reference" / "rights.md"
 SCOPES = {"ClusterRole": "cluster", "Role": "own"}
@@ -23,8 +24,10 @@ EVERYTHING = ("--values", str(CHART / "ci" / "everything-values.yaml"))
 def rendered() -> dict[Right, set[str]]:
     """The verbs of each right, with all features."""
     found: dict[Right, set[str]] = {}
-    for document in (*template(None, *EVERYTHING), *template({"controllers": {"analysis": {"jobs": True}}})):
+    for document in (*template(None, *EVERYTHING), *template({"controllers": FEATURES})):
         scope = SCOPES.get(document["kind"])
+        if scope == "own" and document["metadata"]["namespace"] != NAMESPACE:
+            scope = document["metadata"]["namespace"]
         for rule in document.get("rules") or () if scope else ():
             for resource in rule["resources"]:
                 (group,) = rule["apiGroups"]

@@ -48,6 +48,14 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
         yield paths
 
 
+@pytest.fixture(scope="package")
+def pods_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    """A stack with a virtual node, and Kubernetes' scheduler and controllers of Pods."""
+    paths = StackPaths(tmp_path_factory.mktemp("virtual-node"))
+    with stack(paths, "--engine", "simulated", "--virtual-node", "--without", "defaulter"):
+        yield paths
+
+
 @pytest.fixture
 def ours(simulated: StackPaths) -> Path:
     """The kubeconfig of the controllers' ServiceAccount, with its rights only."""

@@ -1,4 +1,5 @@
-{{/* Arguments: root, component, name, scope ("Cluster" or ""), rules, annotations. Prints a role and its binding. */}}
+{{/* Arguments: root, component, name, scope ("Cluster" or ""), namespace (if not the release's), rules, annotations.
+Prints a role and its binding. */}}
 {{- define "poolhouse.role" -}}
 ---
 apiVersion: rbac.authorization.k8s.io/v1
@@ -6,7 +7,7 @@ kind: {{ .scope }}Role
 metadata:
   name: {{ .name }}
   {{- if not .scope }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .namespace | default .root.Release.Namespace }}
   {{- end }}
   {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 rules:
@@ -17,7 +18,7 @@ kind: {{ .scope }}RoleBinding
 metadata:
   name: {{ .name }}
   {{- if not .scope }}
-  namespace: {{ .root.Release.Namespace }}
+  namespace: {{ .namespace | default .root.Release.Namespace }}
   {{- end }}
   {{- include "poolhouse.metadata" (list .root .component .annotations) | nindent 2 }}
 roleRef:

@@ -54,6 +54,12 @@ def test_nothing_is_written_at_rest() -> None:
     assert plan(node(), FACTS, RESOURCES, LATER) is None
 
 
+def test_another_spelling_of_a_quantity_is_no_change() -> None:
+    stored = node(status={"capacity": {"pods": "1k", "memory": "8Ti"}, "allocatable": {"pods": "1k", "memory": "8Ti"}})
+    resources = {"pods": "1000", "memory": "8192Gi", "poolhouse.dev/warm-vm": "3"}
+    assert plan(stored, FACTS, resources, LATER) is None
+
+
 @pytest.mark.parametrize(
     "changes",
     [

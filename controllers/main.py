@@ -33,6 +33,7 @@ from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
 from controllers.virtualnode.pods import build as pods
+from controllers.virtualnode.pods import pod_informer
 from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
 from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
@@ -208,7 +209,8 @@ async def run(
         if defaulter is not None:
             parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
         if node is not None:
-            parts += [virtual_node(api, node), pods(api, events, node)]
+            of_node = pod_informer(api, node)
+            parts += [virtual_node(api, node, of_node), pods(api, events, of_node)]
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)

@@ -1,27 +1,30 @@
-"""The capacity of the virtual node: the VMs that Pods have and can get, from the status of warm pools and claims.
+"""The capacity of the virtual node: the VMs that Pods have and can get, from warm pools, claims and bound Pods.
 
-The scheduler places a Pod only if a resource of the Node is left for it. Two numbers are exact:
+The scheduler places a Pod only if a resource of the Node is left for it. Two numbers say how many are left:
 
 - `poolhouse.dev/warm-vm`: VMs that are ready, and VMs that Pods hold. A Pod that requests one is not placed while no VM
   is ready.
 - `pods`: also the VMs that pools would create for waiting claims. A Pod without that request waits in the pool's queue.
 
-A Pod has its VM for itself, so the CPU and the memory of one Pod leave another no less. The Node offers so much of them
-for each place that they keep no ordinary Pod away. Whether a Pod fits into a VM depends on the pool that it names.
+A bound Pod takes nothing away from others, whatever it requests, also one that no VM can run or that no pool takes: the
+Node has what its Pods request, and so much CPU and memory for each further place that they keep no ordinary Pod away.
+Whether a Pod fits into a VM depends on the pool that it names.
 """
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from math import ceil
 
+from controllers.virtualnode.pod import FINISHED, TERMINAL, Pod
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 
 MAX_CREATED = 1000
 """VMs that a pool without `maxTotal` would create. It is far above what one moment needs, and keeps sums readable."""
-PLACE = {"cpu": 64, "memory": 256, "ephemeral-storage": 1024}
-"""What the Node offers for each place: CPUs, and GiB of memory and of storage."""
-FINISHED = ("Released", "Expired", "Failed")
+MI, GI = 1 << 20, 1 << 30
+PLACE = {"cpu": 64, "memory": 256 * GI, "ephemeral-storage": 1024 * GI}
+"""What the Node offers for each place that is left: CPUs, and bytes of memory and of storage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +42,7 @@ class PoolCapacity:
 class PodClaim:
     """The claim of a Pod. A finished one holds nothing."""
 
+    pod_uid: str
     has_vm: bool
 
 
@@ -60,19 +64,26 @@ def parse_claim(document: Json) -> PodClaim | None:
     owner, status = controller_of(document), document.get("status") or {}
     if owner is None or owner.get("kind") != "Pod" or status.get("phase") in FINISHED:
         return None
-    return PodClaim(bool(status.get("vmRef") or status.get("instanceRef")))
+    return PodClaim(str(owner.get("uid")), bool(status.get("vmRef") or status.get("instanceRef")))
 
 
-def capacity(pools: Iterable[PoolCapacity | None], claims: Iterable[PodClaim | None]) -> Json:
+def capacity(pools: Iterable[PoolCapacity | None], claims: Iterable[PodClaim | None], pods: Iterable[Pod]) -> Json:
     """The resources of the Node, as in its status."""
     offers = [each for each in pools if each is not None]
-    pods = [each for each in claims if each is not None]
-    warm = sum(each.ready for each in offers) + sum(each.has_vm for each in pods)
-    places = sum(max(0, each.ready + each.creatable - each.queued) for each in offers) + len(pods)
+    held = {each.pod_uid: each.has_vm for each in claims if each is not None}
+    bound = [each for each in pods if each.phase not in TERMINAL]
+    free = sum(max(0, each.ready + each.creatable - each.queued) for each in offers)
+    # A Pod that waits for a VM with its claim takes one that is ready. One without a claim takes none.
+    idle = sum(each.requests.get(meta.WARM_VM, 0) for each in bound if each.uid not in held)
+    warm = sum(each.ready for each in offers) + sum(held.values()) + idle
+
+    def sized(name: str) -> int:
+        return free * PLACE[name] + sum(each.requests.get(name, 0) for each in bound)
+
     return {
-        "cpu": str(places * PLACE["cpu"]),
-        "memory": f"{places * PLACE['memory']}Gi",
-        "ephemeral-storage": f"{places * PLACE['ephemeral-storage']}Gi",
-        "pods": str(places),
+        "cpu": str(sized("cpu")),
+        "memory": f"{ceil(sized('memory') / MI)}Mi",
+        "ephemeral-storage": f"{ceil(sized('ephemeral-storage') / MI)}Mi",
+        "pods": str(free + len(bound)),
         meta.WARM_VM: str(warm),
     }

@@ -10,6 +10,7 @@ from datetime import datetime
 from controllers.shared.component import Component
 from controllers.virtualnode.capacity import PodClaim, PoolCapacity, capacity, parse_claim, parse_pool
 from controllers.virtualnode.plan import CreateNode, NodeFacts, NotOurs, PatchNode, plan
+from controllers.virtualnode.pod import Pod
 from controllers.virtualnode.settings import VirtualNodeSettings
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -38,9 +39,10 @@ class Offers:
 
     pools: Store[PoolCapacity | None]
     claims: Store[PodClaim | None]
+    pods: Store[Pod]
 
     def resources(self) -> Json:
-        return capacity(self.pools.all(), self.claims.all())
+        return capacity(self.pools.all(), self.claims.all(), self.pods.all())
 
 
 class NodeController:
@@ -92,17 +94,17 @@ def _version_of(document: Json) -> str:
     return str(document["metadata"].get("resourceVersion"))
 
 
-def build(api: Api, settings: VirtualNodeSettings) -> Component:
+def build(api: Api, settings: VirtualNodeSettings, pods: Informer[Pod]) -> Component:
     pools: Informer[PoolCapacity | None] = Informer(api, Resource.of(WARM_POOL), parse_pool)
     claims: Informer[PodClaim | None] = Informer(api, Resource.of(CLAIM), parse_claim)
     nodes: Informer[str] = Informer(api, NODES, _version_of, label_selector=meta.VIRTUAL_NODE)
-    node = NodeController(api, settings.name, Offers(pools.store, claims.store), api.now)
+    node = NodeController(api, settings.name, Offers(pools.store, claims.store, pods.store), api.now)
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
 
     def changed(old: object, new: object) -> None:
         controller.enqueue(settings.name, SETTLE_SECONDS)
 
-    for informer in (pools, claims, nodes):
+    for informer in (pools, claims, nodes, pods):
         informer.subscribe(changed)
 
     async def work() -> None:

@@ -2,15 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
+from math import ceil
 from typing import Any
 
 from poolhouse.api.apimachinery.owner_references import controlling_pod
+from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds import meta
 
 TERMINAL = ("Succeeded", "Failed")
 """phases that a Pod never leaves"""
+RESOURCES = ("cpu", "memory", "ephemeral-storage", meta.WARM_VM)
+"""resources of which the Node has an amount"""
 FINISHED = ("Released", "Expired", "Failed")
 """phases that a claim never leaves"""
 NOTES = (meta.CLAIM_NAME, meta.VM, meta.WARM_STATE)
@@ -35,6 +40,8 @@ class Pod:
     active_deadline_seconds: int | None
     deleting: bool
     status: Json
+    requests: Mapping[str, int] = field(default_factory=dict)
+    """what the scheduler counts for the Pod, in whole CPUs and bytes"""
     notes: Mapping[str, str] = field(default_factory=dict)
     """our annotations"""
 
@@ -63,8 +70,26 @@ def parse_pod(document: Json) -> Pod:
         active_deadline_seconds=spec.get("activeDeadlineSeconds"),
         deleting=bool(metadata.get("deletionTimestamp")),
         status=document.get("status") or {},
+        requests=_requests(spec),
         notes={key: annotations[key] for key in NOTES if key in annotations},
     )
+
+
+def _requests(spec: Json) -> dict[str, int]:
+    """The resources of a Pod as the scheduler adds them up (`PodRequests` in Kubernetes' resource helpers): its
+    containers run together, its init containers before them. Without those that restart, which no VM runs."""
+    found: dict[str, int] = {}
+    for name in RESOURCES:
+        together = sum(_requested(each, name) for each in spec.get("containers") or ())
+        alone = max((_requested(each, name) for each in spec.get("initContainers") or ()), default=0)
+        of_pod = to_fraction(at(spec, "resources", "requests", name))
+        overhead = to_fraction(at(spec, "overhead", name)) or 0
+        found[name] = ceil((max(together, alone) if of_pod is None else of_pod) + overhead)
+    return {name: number for name, number in found.items() if number}
+
+
+def _requested(container: Json, name: str) -> Fraction:
+    return to_fraction(at(container, "resources", "requests", name)) or Fraction(0)
 
 
 def _images(containers: Any) -> dict[str, str]:

@@ -150,13 +150,20 @@ class PodController:
         return self.pools.by("namespace", pod.namespace)
 
 
-def build(api: Api, events: EventRecorder, settings: VirtualNodeSettings) -> Component:
-    by_namespace = {"namespace": lambda view: [view.namespace]}
-    pods: Informer[Pod] = Informer(
-        api, PODS, parse_pod, field_selector=f"spec.nodeName={settings.name}", indexes=by_namespace
+def pod_informer(api: Api, settings: VirtualNodeSettings) -> Informer[Pod]:
+    """The Pods of the Node, which the controllers of the Pods and of the Node share."""
+    return Informer(
+        api, PODS, parse_pod, field_selector=f"spec.nodeName={settings.name}", indexes={"namespace": _namespace}
     )
+
+
+def _namespace(view: Pod | PodPool) -> tuple[str]:
+    return (view.namespace,)
+
+
+def build(api: Api, events: EventRecorder, pods: Informer[Pod]) -> Component:
     claims: Informer[PodClaim | None] = Informer(api, CLAIMS, parse_claim)
-    pools: Informer[PodPool] = Informer(api, Resource.of(WARM_POOL), parse_pool, indexes=by_namespace)
+    pools: Informer[PodPool] = Informer(api, Resource.of(WARM_POOL), parse_pool, indexes={"namespace": _namespace})
     pod_controller = PodController(api, events, pods.store, claims.store, pools.store)
     controller: Controller[Key] = Controller("pod", pod_controller.reconcile, workers=WORKERS, metrics=api.metrics)
 

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from controllers.virtualnode.capacity import MAX_CREATED, capacity, parse_claim, parse_pool
+from controllers.virtualnode.pod import parse_pod
+from tests.controllers.virtualnode.pods import pod
 
 
 def pool(*, ready: int = 0, claimed: int = 0, queued: int = 0, deleted: bool = False, **spec: Any) -> dict[str, Any]:
@@ -16,42 +18,106 @@ def pool(*, ready: int = 0, claimed: int = 0, queued: int = 0, deleted: bool = F
     return {"metadata": metadata, "spec": {"claimPolicy": policy, **spec}, "status": status}
 
 
-def claim(*, phase: str = "Ready", owner: str = "Pod", vm: str | None = "vmRef") -> dict[str, Any]:
-    owners = [{"kind": owner, "name": "p", "uid": "u", "controller": True}]
+def claim(*, phase: str = "Ready", owner: str = "Pod", vm: str | None = "vmRef", of: str = "u-1") -> dict[str, Any]:
+    owners = [{"kind": owner, "name": "p", "uid": of, "controller": True}]
     return {"metadata": {"ownerReferences": owners}, "status": {"phase": phase, **({vm: {"name": "x"}} if vm else {})}}
 
 
+def a_pod(uid: str = "u-1", *, phase: str = "Pending", **requests: str) -> dict[str, Any]:
+    asked = {name.replace("_", "-"): amount for name, amount in requests.items()}
+    return pod(metadata={"uid": uid}, status={"phase": phase}, container={"resources": {"requests": asked}})
+
+
+def cpus(amount: str) -> dict[str, Any]:
+    return {"name": "c", "resources": {"requests": {"cpu": amount}}}
+
+
 NO_POLICY = {"metadata": {"name": "p"}, "spec": {"replicas": 5}, "status": {"availableReplicas": 5}}
+WARM_VM = {"poolhouse.dev/warm-vm": "1"}
 
 
 @pytest.mark.parametrize(
-    ("pools", "claims", "warm", "pods"),
+    ("pools", "claims", "pods", "warm", "places"),
     [
-        pytest.param([], [], 0, 0, id="without a pool for Pods there is no place"),
-        pytest.param([NO_POLICY], [], 0, 0, id="a pool is closed to Pods by default"),
-        pytest.param([pool(ready=3), pool(ready=2)], [], 5, 5, id="each ready VM is a place"),
-        pytest.param([pool(ready=3, deleted=True)], [], 0, 0, id="a pool that is being deleted has none"),
-        pytest.param([pool(ready=3)], [claim(), claim(vm="instanceRef")], 5, 5, id="VMs that Pods hold stay places"),
-        pytest.param([pool(ready=3)], [claim(owner="Build")], 3, 3, id="VMs that other owners hold are none"),
-        pytest.param([pool(ready=3)], [claim(phase="Released")], 3, 3, id="a finished claim holds nothing"),
+        pytest.param([], [], [], 0, 0, id="without a pool for Pods there is no place"),
+        pytest.param([NO_POLICY], [], [], 0, 0, id="a pool is closed to Pods by default"),
+        pytest.param([pool(ready=3), pool(ready=2)], [], [], 5, 5, id="each ready VM is a place"),
+        pytest.param([pool(ready=3, deleted=True)], [], [], 0, 0, id="a pool that is being deleted has none"),
         pytest.param(
-            [pool(ready=1, queued=1)], [claim(phase="Queued", vm=None)], 1, 1, id="a waiting Pod gets the next ready VM"
+            [pool(ready=3)],
+            [claim(), claim(vm="instanceRef", of="u-2")],
+            [a_pod(), a_pod("u-2")],
+            5,
+            5,
+            id="VMs that Pods hold stay places",
+        ),
+        pytest.param([pool(ready=3)], [claim(owner="Build")], [], 3, 3, id="VMs that other owners hold are none"),
+        pytest.param(
+            [pool(ready=3)],
+            [claim(phase="Released")],
+            [a_pod(phase="Succeeded")],
+            3,
+            3,
+            id="a Pod that has ended holds nothing",
         ),
         pytest.param(
-            [pool(ready=1, onEmpty="ColdStart")], [], 1, 1 + MAX_CREATED, id="Pods may wait for VMs that a pool creates"
+            [pool(ready=1, queued=1)],
+            [claim(phase="Queued", vm=None)],
+            [a_pod(**WARM_VM)],
+            1,
+            1,
+            id="a waiting Pod gets the next ready VM",
         ),
         pytest.param(
-            [pool(ready=1, claimed=4, onEmpty="Queue", maxTotal=8)], [], 1, 4, id="a pool creates VMs up to maxTotal"
+            [pool(ready=2)],
+            [],
+            [a_pod(**WARM_VM), a_pod("u-2")],
+            3,
+            4,
+            id="Pods without a claim take no place from others",
         ),
         pytest.param(
-            [pool(ready=1, onEmpty="Queue", paused=True)], [], 1, 1, id="a paused pool gives its VMs and creates none"
+            [pool(ready=1, onEmpty="ColdStart")],
+            [],
+            [],
+            1,
+            1 + MAX_CREATED,
+            id="Pods may wait for VMs that a pool creates",
+        ),
+        pytest.param(
+            [pool(ready=1, claimed=4, onEmpty="Queue", maxTotal=8)], [], [], 1, 4, id="a pool creates up to maxTotal"
+        ),
+        pytest.param(
+            [pool(ready=1, onEmpty="Queue", paused=True)], [], [], 1, 1, id="a paused pool gives its VMs, no others"
         ),
     ],
 )
-def test_resources_of_the_node(pools: list[Any], claims: list[Any], warm: int, pods: int) -> None:
-    found = capacity(map(parse_pool, pools), map(parse_claim, claims))
-    assert found["poolhouse.dev/warm-vm"] == str(warm)
-    assert found["pods"] == str(pods)
-    assert found["cpu"] == str(64 * pods)
-    assert found["memory"] == f"{256 * pods}Gi"
-    assert found["ephemeral-storage"] == f"{1024 * pods}Gi"
+def test_vms_and_places_of_the_node(
+    pools: list[Any], claims: list[Any], pods: list[Any], warm: int, places: int
+) -> None:
+    found = capacity(map(parse_pool, pools), map(parse_claim, claims), map(parse_pod, pods))
+    assert (found["poolhouse.dev/warm-vm"], found["pods"]) == (str(warm), str(places))
+
+
+def test_a_pod_takes_no_cpu_and_no_memory_from_others() -> None:
+    greedy = a_pod(cpu="9999500m", memory="5Ti", ephemeral_storage="1.5Mi")
+    found = capacity([parse_pool(pool(ready=1))], [], [parse_pod(greedy)])
+    assert found["cpu"] == str(64 + 10_000)
+    assert found["memory"] == f"{(256 + 5 * 1024) * 1024}Mi"
+    assert found["ephemeral-storage"] == f"{1024 * 1024 + 2}Mi"
+
+
+@pytest.mark.parametrize(
+    ("spec", "cpus"),
+    [
+        pytest.param({"containers": [cpus("1"), cpus("500m")]}, 2, id="containers run together"),
+        pytest.param(
+            {"containers": [cpus("1")], "initContainers": [cpus("3"), cpus("4")]}, 4, id="init containers do not"
+        ),
+        pytest.param({"containers": [cpus("1")], "resources": cpus("7")["resources"]}, 7, id="the Pod's own"),
+        pytest.param({"containers": [cpus("1")], "overhead": {"cpu": "2"}}, 3, id="with the overhead"),
+        pytest.param({"containers": [{"name": "c"}]}, 0, id="nothing"),
+    ],
+)
+def test_what_the_scheduler_counts_for_a_pod(spec: dict[str, Any], cpus: int) -> None:
+    assert parse_pod(pod(**spec)).requests.get("cpu", 0) == cpus

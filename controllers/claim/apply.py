@@ -156,7 +156,7 @@ class ClaimWriter:
             state=WarmState.ALLOCATING,
             claim_uid=claim.uid,
             owner=claim.owner,
-            annotations={meta.CLAIM_NAME: claim.name, meta.STATE_REASON: f"reserved for claim {claim.name}"},
+            annotations={**claim.notes, meta.STATE_REASON: f"reserved for claim {claim.name}"},
         )
         for _ in range(RESERVATION_WRITES):
             try:
@@ -268,7 +268,7 @@ class ClaimWriter:
             claim_uid=claim.uid,
             labels=labels(personalization),
             annotations={
-                meta.CLAIM_NAME: claim.name,
+                **claim.notes,
                 meta.ACTIVATED_AT: format_micro_time(self.now()),  # the VM boots for this claim
                 meta.STATE_REASON: f"created for claim {claim.name}",
             },

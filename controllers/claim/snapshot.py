@@ -65,6 +65,12 @@ class Claim:
         return self.status.phase in FINISHED_PHASES
 
     @property
+    def notes(self) -> dict[str, str]:
+        """Annotations of the claim's VM, by which people find who uses it."""
+        pod = {meta.POD_NAME: self.pod.name, meta.POD_UID: self.pod.uid} if self.pod is not None else {}
+        return {meta.CLAIM_NAME: self.name, **pod}
+
+    @property
     def application_owner(self) -> Owner:
         """The object whose name and UID the agent gets with the application: the Pod of the claim, or the claim."""
         return self.pod if self.pod is not None else self.owner

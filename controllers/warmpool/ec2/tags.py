@@ -2,7 +2,7 @@
 
 The parser treats the tags as the labels and annotations of a VirtualMachine, so that VMs and instances have one view.
 Some tags of the design document are for people: `WarmPool` is the state. `KubernetesPodName`, `KubernetesPodNamespace`
-and `KubernetesPodUUID` identify the claim of an instance.
+and `KubernetesPodUUID` identify the claim of an instance, or the Pod that controls the claim.
 """
 
 import hashlib
@@ -70,7 +70,7 @@ def changed_tags(before: Mapping[str, str], change: Change, now: datetime) -> Ta
     if change.claim_uid is not None:
         found[meta.CLAIM_UID] = change.claim_uid
         if not change.claim_uid:
-            found[meta.CLAIM_NAME] = ""
+            found |= {key: "" for key in (meta.CLAIM_NAME, meta.POD_NAME, meta.POD_UID) if key in before}
     if change.owner is not None:
         found[OWNER] = "" if change.owner == NO_OWNER else _owner_tag(change.owner)
     found[REVISION] = str(revision(before) + 1)
@@ -160,8 +160,12 @@ def _without_reserved(labels: Mapping[str, str | None], annotations: Mapping[str
 
 def _pod_tags(tags: Mapping[str, str]) -> Tags:
     claimed = bool(tags.get(meta.CLAIM_UID))
-    values = {"name": meta.CLAIM_NAME, "namespace": NAMESPACE, "uid": meta.CLAIM_UID}
-    return {POD[key]: tags.get(source, "") if claimed else "" for key, source in values.items()}
+    values = {
+        "name": tags.get(meta.POD_NAME) or tags.get(meta.CLAIM_NAME, ""),
+        "namespace": tags.get(NAMESPACE, ""),
+        "uid": tags.get(meta.POD_UID) or tags.get(meta.CLAIM_UID, ""),
+    }
+    return {POD[key]: value if claimed else "" for key, value in values.items()}
 
 
 def _owner_tag(owner: Owner) -> str:

@@ -123,8 +123,11 @@ REQUESTER = f"{DOMAIN}/requester"
 # A Secret that a warm pool's template names in an access credential. Each VM gets its own Secret, with the VM's postfix
 # in the name. The Secret is empty until the handover, and then contains the keys of the claim's user.
 CLAIM_KEY = "poolhouse-claim-key"
-# Annotations of a warm VM: its claim, times, and other state that a restarted controller needs.
+# Annotations of a warm VM: its claim, the Pod that controls the claim, times, and other state that a restarted
+# controller needs.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
+POD_NAME = f"{DOMAIN}/pod-name"
+POD_UID = f"{DOMAIN}/pod-uid"
 ACTIVATED_AT = f"{DOMAIN}/activated-at"
 # `spec.agent` of the pool when the VM was made, as JSON: the VM keeps its agent when the pool changes or is deleted.
 AGENT = f"{DOMAIN}/agent"

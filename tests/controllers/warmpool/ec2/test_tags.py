@@ -55,6 +55,18 @@ def test_the_tags_of_the_design_document_name_the_claim() -> None:
     assert [back[each] for each in tags.POD.values()] == ["", "", ""]
 
 
+def test_the_tags_of_the_design_document_name_the_pod_of_a_claim() -> None:
+    pod = {meta.POD_NAME: "web-0", meta.POD_UID: "pod-uid"}
+    before = tags.new_tags(order(), "cluster", NOW)
+    change = Change(WarmState.ALLOCATING, "claim-uid", CLAIM, annotations={meta.CLAIM_NAME: "web-0-1a2b", **pod})
+    taken = before | tags.changed_tags(before, change, NOW)
+    assert [taken[each] for each in tags.POD.values()] == ["web-0", "ns", "pod-uid"]
+    back = taken | tags.changed_tags(taken, Change(WarmState.READY, "", POOL), NOW)
+    assert [back[each] for each in tags.POD.values()] == ["", "", ""]
+    again = back | tags.changed_tags(back, TAKEN, NOW)
+    assert [again[each] for each in tags.POD.values()] == ["mine", "ns", "claim-uid"]
+
+
 HOSTILE = {"WarmPool": "InUse", "Name": "x", "KubernetesPodUUID": "other", "team": "blue"}
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from controllers.shared.invalid_spec import describe, parse_status
 from controllers.shared.sources import Source
+from controllers.warmpool.agent import ApplicationHealth
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
@@ -288,10 +289,15 @@ class ClaimRecord:
         return None if isinstance(found, Failure) and now - at >= RETRY_APPLICATION_SECONDS else found
 
     def recent_application_health(self, now: float, period_seconds: float) -> Health | None:
-        period = period_seconds if self.terminated_at is None else ENDING_CHECK_SECONDS
-        if self.application_health is None or now - self.application_health[1] >= period:
+        """The agent's last answer, if it is not older than a period. An application that was stopped stays stopped, so
+        that the status shows its end after its VM is gone."""
+        if self.application_health is None:
             return None
-        return self.application_health[0]
+        found, at = self.application_health
+        if self.terminated_at is None:
+            return found if now - at < period_seconds else None
+        stopped = isinstance(found, ApplicationHealth) and found.status.get("phase") in ("Succeeded", "Failed")
+        return found if stopped or now - at < ENDING_CHECK_SECONDS else None
 
     def has_resumed(self, vm: WarmVM, now: float) -> bool:
         """Whether this process has unpaused the VM, and KubeVirt may not show it yet."""

@@ -14,6 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.planner import Planner
+from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
@@ -25,6 +26,7 @@ from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import NAMESPACES, VMS
+from poolhouse.stack.engine.agents.addresses import NETWORK
 from tests.cluster.pooling import background, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 
@@ -72,9 +74,10 @@ class RunningControllers:
 
 @asynccontextmanager
 async def controllers(
-    kubeconfig: Path, ec2: EC2Settings | None = None, *, wall: Callable[[], float] = time.time
+    kubeconfig: Path, ec2: EC2Settings | None = None, *, wall: Callable[[], float] = time.time, agent_proxy: str = ""
 ) -> AsyncIterator[RunningControllers]:
-    """At the end the controllers are cancelled, as by a kill. `wall` is the clock of their machine."""
+    """At the end the controllers are cancelled, as by a kill. `wall` is the clock of their machine. `agent_proxy` is
+    the address of the stack's proxy to the agents in its guests."""
     registry = CollectorRegistry()
     metrics = Metrics(registry)
     clock = ApiServerClock(metrics, wall)
@@ -82,7 +85,8 @@ async def controllers(
         kubeconfig, user_agent="test-warm", max_connections=32, metrics=metrics, clock=clock
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, None, registry, Planner(), "", ec2)
+        agents, machines = NetworkAgentClient(agent_proxy), (NETWORK,) if agent_proxy else ()
+        part = build(api, events, None, registry, Planner(), "", ec2, machines=machines, agents=agents)
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with background(events.run(), *(each.run() for each in part.informers)) as start:

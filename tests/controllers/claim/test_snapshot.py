@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from controllers.claim.snapshot import MAX_CACHE_LAG_SECONDS, ClaimRecord
+from controllers.warmpool.agent import application_health
 from tests.controllers.claim.builders import a_claim, claimed_vm
 
 
@@ -45,3 +48,18 @@ def test_the_latest_claim_is_the_cached_or_the_written_one() -> None:
     record.claim = written
     other = a_claim(uid="another", resourceVersion="1")
     assert record.latest(other) is other, "another claim of the same name"
+
+
+@pytest.mark.parametrize(
+    ("phase", "seconds", "terminated", "known"),
+    [
+        pytest.param("Running", 9.0, False, True, id="an answer counts for a period"),
+        pytest.param("Running", 10.0, False, False, id="then the agent is asked again"),
+        pytest.param("Running", 1.0, True, False, id="sooner while the application is being stopped"),
+        pytest.param("Succeeded", 99.0, True, True, id="an application that was stopped stays stopped"),
+    ],
+)
+def test_the_age_of_an_agents_answer(phase: str, seconds: float, terminated: bool, known: bool) -> None:
+    health = application_health({"phase": phase})
+    record = ClaimRecord(application_health=(health, 100.0), terminated_at=100.0 if terminated else None)
+    assert record.recent_application_health(100.0 + seconds, 10.0) == (health if known else None)

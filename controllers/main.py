@@ -210,7 +210,10 @@ async def run(
             parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
         if node is not None:
             of_node = pod_informer(api, node)
-            parts += [virtual_node(api, node, of_node), pods(api, events, of_node)]
+            parts += [
+                virtual_node(api, node, of_node, machines, settings.agent_proxy),
+                pods(api, events, of_node),
+            ]
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)

@@ -42,8 +42,11 @@ class PoolCapacity:
 class PodClaim:
     """The claim of a Pod. A finished one holds nothing."""
 
+    uid: str
     pod_uid: str
     has_vm: bool
+    vm: str = ""
+    """the name of the VM; empty for an EC2 instance"""
 
 
 def parse_pool(document: Json) -> PoolCapacity | None:
@@ -64,7 +67,8 @@ def parse_claim(document: Json) -> PodClaim | None:
     owner, status = controller_of(document), document.get("status") or {}
     if owner is None or owner.get("kind") != "Pod" or status.get("phase") in FINISHED:
         return None
-    return PodClaim(str(owner.get("uid")), bool(status.get("vmRef") or status.get("instanceRef")))
+    vm, instance = status.get("vmRef") or {}, status.get("instanceRef")
+    return PodClaim(document["metadata"]["uid"], owner["uid"], bool(vm or instance), vm.get("name") or "")
 
 
 def capacity(pools: Iterable[PoolCapacity | None], claims: Iterable[PodClaim | None], pods: Iterable[Pod]) -> Json:

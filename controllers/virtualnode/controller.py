@@ -3,15 +3,20 @@
 import asyncio
 import logging
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.shared.component import Component
 from controllers.virtualnode.capacity import PodClaim, PoolCapacity, capacity, parse_claim, parse_pool
+from controllers.virtualnode.endpoint import KubeletApp, serve_endpoint
+from controllers.virtualnode.logs import LogReader
 from controllers.virtualnode.plan import CreateNode, NodeFacts, NotOurs, PatchNode, plan
 from controllers.virtualnode.pod import Pod
 from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.warmpool.agent import NetworkAgentClient
+from controllers.warmpool.probe_address import Network
+from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
@@ -46,15 +51,18 @@ class Offers:
 
 
 class NodeController:
-    def __init__(self, api: Api, name: str, offers: Offers, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, api: Api, name: str, offers: Offers, now: Callable[[], datetime], endpoint: tuple[str, int] | None = None
+    ) -> None:
         self._api, self._name, self._offers, self._now = api, name, offers, now
+        self._endpoint = endpoint
         self._version = ""
         self.uid = ""
         """the UID of our Node; empty while it does not exist"""
 
     async def reconcile(self, name: str) -> float | None:
         found = await self._find()
-        facts = NodeFacts(name, await self._api_version(), _architecture())
+        facts = NodeFacts(name, await self._api_version(), _architecture(), self._endpoint)
         step = plan(found, facts, self._offers.resources(), self._now())
         match step:
             case CreateNode(document):
@@ -94,11 +102,29 @@ def _version_of(document: Json) -> str:
     return str(document["metadata"].get("resourceVersion"))
 
 
-def build(api: Api, settings: VirtualNodeSettings, pods: Informer[Pod]) -> Component:
+def build(
+    api: Api,
+    settings: VirtualNodeSettings,
+    pods: Informer[Pod],
+    machines: Sequence[Network] = (),
+    agent_proxy: str = "",
+) -> Component:
+    """`machines` are networks outside the Pod network in which VMs have addresses, and `agent_proxy` reaches agents."""
     pools: Informer[PoolCapacity | None] = Informer(api, Resource.of(WARM_POOL), parse_pool)
-    claims: Informer[PodClaim | None] = Informer(api, Resource.of(CLAIM), parse_claim)
+    claims: Informer[PodClaim | None] = Informer(
+        api, Resource.of(CLAIM), parse_claim, indexes={"pod": lambda claim: [claim.pod_uid] if claim else []}
+    )
     nodes: Informer[str] = Informer(api, NODES, _version_of, label_selector=meta.VIRTUAL_NODE)
-    node = NodeController(api, settings.name, Offers(pools.store, claims.store, pods.store), api.now)
+    listen = settings.listen
+    endpoint = (settings.address, listen.port) if listen is not None else None
+    node = NodeController(api, settings.name, Offers(pools.store, claims.store, pods.store), api.now, endpoint)
+    reader = LogReader(
+        api,
+        settings.name,
+        lambda uid: claims.store.by("pod", uid),
+        VMAgents(api, machines).endpoint,
+        NetworkAgentClient(agent_proxy).logs,
+    )
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
 
     def changed(old: object, new: object) -> None:
@@ -112,5 +138,8 @@ def build(api: Api, settings: VirtualNodeSettings, pods: Informer[Pod]) -> Compo
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run(), name=controller.name)
             group.create_task(NodeLease(api, settings.name, lambda: node.uid).run(), name="node-lease")
+            if listen is not None:
+                app = KubeletApp(api, settings.name, reader)
+                group.create_task(serve_endpoint(app, listen, settings.address), name="kubelet-endpoint")
 
     return Component("virtual-node", (pools, claims, nodes), work)

@@ -33,6 +33,8 @@ class NodeFacts:
     """version of the API server, such as v1.34.4"""
     architecture: str
     """such as amd64"""
+    endpoint: tuple[str, int] | None = None
+    """address and port of the kubelet endpoint"""
 
     @property
     def labels(self) -> Json:
@@ -128,9 +130,16 @@ def _status(before: Json, facts: NodeFacts, resources: Json, now: datetime) -> J
         "capacity": _quantities(before.get("capacity") or {}, resources),
         "allocatable": _quantities(before.get("allocatable") or {}, resources),
         "nodeInfo": facts.info,
-        "addresses": [{"type": "Hostname", "address": facts.name}],
+        **_endpoint(facts),
         "conditions": _conditions(before.get("conditions") or (), now),
     }
+
+
+def _endpoint(facts: NodeFacts) -> Json:
+    """Without a host name, which API servers would look up first."""
+    address, port = facts.endpoint or ("", 0)
+    addresses = [{"type": "InternalIP", "address": address}] if address else []
+    return {"addresses": addresses, "daemonEndpoints": {"kubeletEndpoint": {"Port": port}}}
 
 
 def _quantities(before: Json, wanted: Json) -> Json:

@@ -11,11 +11,13 @@ from typing import Any, Protocol
 from controllers.warmpool.agent_protocol import (
     HEALTH_METHODS,
     HEALTH_SERVICE,
+    LOGS_SERVICE,
     METHODS,
     SERVICE,
     SERVING,
     from_message,
     health_messages,
+    logs_messages,
     messages,
     to_message,
 )
@@ -73,6 +75,14 @@ class Launched(Health):
     """The health of a VM whose agent has accepted the application of a claim."""
 
     application: ApplicationHealth = ApplicationHealth("Unable")
+
+
+class LogsRefused(Exception):
+    """Why an agent sends no logs. `code` is that of gRPC, such as NOT_FOUND."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(details)
+        self.code = code
 
 
 class AgentClient(Protocol):
@@ -149,6 +159,23 @@ class NetworkAgentClient:
                     found = _parsed(endpoint, answer)
                     if isinstance(found, ApplicationHealth):
                         yield found
+
+    async def logs(self, endpoint: AgentEndpoint, request: Mapping[str, Any]) -> AsyncIterator[bytes]:
+        """The log of a container. `request` has the fields of a LogsRequest. Raises LogsRefused."""
+        from grpc.aio import AioRpcError
+
+        classes = logs_messages()
+        async with self._channel(endpoint) as channel:
+            call = channel.unary_stream(
+                f"/{LOGS_SERVICE}/ReadLogs",
+                request_serializer=classes["LogsRequest"].SerializeToString,
+                response_deserializer=classes["LogsResponse"].FromString,
+            )
+            try:
+                async for answer in call(classes["LogsRequest"](**request)):
+                    yield answer.content
+            except AioRpcError as error:
+                raise LogsRefused(error.code().name, error.details() or "") from None
 
     async def terminate(
         self, endpoint: AgentEndpoint, timeout_seconds: float, grace_seconds: float | None = None, uid: str = ""

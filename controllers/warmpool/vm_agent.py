@@ -1,18 +1,26 @@
 """Where the agent of a warm VM answers, by the annotation that the VM has from its pool."""
 
 from base64 import b64decode
+from collections.abc import Sequence
 from functools import lru_cache
 
 from pydantic import ValidationError
 
+from controllers.shared.vmi import VMI
 from controllers.warmpool.agent import AgentEndpoint, Certificates
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
+from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds.warm_agent import Agent
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import SECRETS
+
+FOREIGN = (
+    "the VM has no address of its Pod, nor one in networkPolicy.machineCIDRs of the chart; the controllers connect to"
+    " no other address that a guest reports"
+)
 
 CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
@@ -42,3 +50,33 @@ async def agent_endpoint(api: Api, vm: WarmVM, agent: Agent, address: str) -> Ag
         content[CA], agent.tls.server_name or vm.name, content.get(CERTIFICATE), content.get(KEY)
     )
     return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=certificates)
+
+
+class VMAgents:
+    """Finds the agents of warm VMs. `machines` are networks outside the Pod network in which VMs have addresses."""
+
+    def __init__(self, api: Api, machines: Sequence[Network] = ()) -> None:
+        self._api, self._machines, self._pod_addresses = api, machines, PodAddresses(api)
+
+    async def endpoint(self, vm: WarmVM) -> AgentEndpoint | Health:
+        """The endpoint of the VM's agent, or why it cannot be asked."""
+        agent = parse_agent(vm.agent)
+        if agent is None:
+            return Health("Unable", AgentReason.NO_AGENT, "the VM has no agent")
+        if vm.vmi is None:
+            return Health("Unable", "NotRunning", "the VM does not run")
+        address = await self.address(vm.vmi)
+        return address if isinstance(address, Health) else await agent_endpoint(self._api, vm, agent, address)
+
+    async def address(self, vmi: VMI) -> str | Health:
+        """The address for probes, or why there is none."""
+        if not vmi.addresses:
+            return Health("Failed", "NoAddress", "the VM has no address yet")
+        try:
+            of_pods = await self._pod_addresses(vmi)
+        except ApiError as error:
+            return Health("Unable", "PodUnknown", f"the VM's Pod cannot be read: {error.message}")
+        address = probe_address(vmi.addresses, of_pods, self._machines)
+        if not address or is_own(address):
+            return Health("Failed", "ForeignAddress", FOREIGN)
+        return address

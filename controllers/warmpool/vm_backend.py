@@ -7,9 +7,8 @@ from datetime import datetime
 
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources, Verb
-from controllers.shared.vmi import VMI
 from controllers.warmpool import health, ssh_keys, vm_manifest
-from controllers.warmpool.agent import AgentClient, AgentEndpoint, ApplicationHealth, Launched, NetworkAgentClient
+from controllers.warmpool.agent import AgentClient, ApplicationHealth, Launched, NetworkAgentClient
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
@@ -21,8 +20,8 @@ from controllers.warmpool.backends import (
     check_transition,
     translated_errors,
 )
-from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
-from controllers.warmpool.vm_agent import agent_endpoint, parse_agent
+from controllers.warmpool.probe_address import Network
+from controllers.warmpool.vm_agent import VMAgents, agent_endpoint, parse_agent
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
@@ -35,11 +34,6 @@ from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
 from poolhouse.runtime.resource import SECRETS, VMS
 
 log = logging.getLogger(__name__)
-
-FOREIGN = (
-    "the VM has no address of its Pod, nor one in networkPolicy.machineCIDRs of the chart; the controllers connect to"
-    " no other address that a guest reports"
-)
 
 
 class VMBackend:
@@ -54,7 +48,7 @@ class VMBackend:
     ) -> None:
         """`machines` are networks outside the Pod network in which VMs have addresses."""
         self._api, self._creator, self._subresources, self._now = api, creator, subresources, now
-        self._machines, self._pod_addresses = machines, PodAddresses(api)
+        self._vm_agents = VMAgents(api, machines)
         self._agents: AgentClient = agents or NetworkAgentClient()
 
     async def create(self, request: CreateRequest) -> WarmVM:
@@ -104,18 +98,18 @@ class VMBackend:
             raise WriteConflict(str(error)) from error
 
     async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
-        endpoint = await self.endpoint(vm)
+        endpoint = await self._vm_agents.endpoint(vm)
         if isinstance(endpoint, Health):
             return endpoint
         return await self._agents.application_health(endpoint, timeout_seconds)
 
     async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
-        endpoint = await self.endpoint(vm)
+        endpoint = await self._vm_agents.endpoint(vm)
         if not isinstance(endpoint, Health):
             await self._agents.terminate(endpoint, timeout_seconds, grace_seconds, uid)
 
     async def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
-        endpoint = await self.endpoint(vm)
+        endpoint = await self._vm_agents.endpoint(vm)
         if not isinstance(endpoint, Health):
             async for each in self._agents.watch(endpoint):
                 yield each
@@ -127,7 +121,7 @@ class VMBackend:
         probes, agent = readiness.tcp or readiness.http, parse_agent(vm.agent)
         if result.verdict != "Healthy" or vm.vmi is None or not (probes or agent or pod):
             return result
-        address = await self._address(vm.vmi)
+        address = await self._vm_agents.address(vm.vmi)
         if isinstance(address, Health):
             return address
         if probes and (result := await health.probe(address, readiness, timeout_seconds)).verdict != "Healthy":
@@ -153,29 +147,6 @@ class VMBackend:
         if not isinstance(launched, ApplicationHealth):
             return launched
         return Launched("Healthy", AgentReason.APPLICATION_LAUNCHED, launched.message, launched)
-
-    async def endpoint(self, vm: WarmVM) -> AgentEndpoint | Health:
-        """The endpoint of the VM's agent, or why it cannot be asked."""
-        agent = parse_agent(vm.agent)
-        if agent is None:
-            return Health("Unable", AgentReason.NO_AGENT, "the VM has no agent")
-        if vm.vmi is None:
-            return Health("Unable", "NotRunning", "the VM does not run")
-        address = await self._address(vm.vmi)
-        return address if isinstance(address, Health) else await agent_endpoint(self._api, vm, agent, address)
-
-    async def _address(self, vmi: VMI) -> str | Health:
-        """The address for probes, or why there is none."""
-        if not vmi.addresses:
-            return Health("Failed", "NoAddress", "the VM has no address yet")
-        try:
-            of_pods = await self._pod_addresses(vmi)
-        except ApiError as error:
-            return Health("Unable", "PodUnknown", f"the VM's Pod cannot be read: {error.message}")
-        address = probe_address(vmi.addresses, of_pods, self._machines)
-        if not address or is_own(address):
-            return Health("Failed", "ForeignAddress", FOREIGN)
-        return address
 
     async def activate(self, vm: WarmVM) -> bool:
         if vm.run_strategy == "Halted":

@@ -111,6 +111,7 @@ def _rights() -> Json:
         "virtualNode": {
             "cluster": _rules(virtual_node.rules(virtual_node.CHART_NODE)),
             "leases": _rules(virtual_node.lease_rules(virtual_node.CHART_NODE)),
+            "authentication": _rules(virtual_node.AUTHENTICATION_RULES),
         },
         "retire": {"cluster": _rules(rbac.UNINSTALL_RULES)},
         "users": [view, edit],

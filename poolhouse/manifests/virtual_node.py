@@ -23,7 +23,24 @@ def rules(node: str) -> tuple[PolicyRule, ...]:
         PolicyRule("", ("nodes",), ("create",), "RBAC cannot limit create by name"),
         PolicyRule("", ("nodes",), ("get", "patch"), "to keep the Node", names=(node,)),
         PolicyRule("", ("nodes/status",), ("patch",), "to keep the status of the Node", names=(node,)),
+        PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "to know who calls the kubelet endpoint"),
+        PolicyRule(
+            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to ask who may call the kubelet endpoint"
+        ),
     )
+
+
+AUTHENTICATION_NAMESPACE = "kube-system"
+AUTHENTICATION_RULES = (
+    PolicyRule(
+        "",
+        ("configmaps",),
+        ("get",),
+        "to read the authority of the client certificates of API servers",
+        names=("extension-apiserver-authentication",),
+    ),
+)
+"""rules of the controllers in `AUTHENTICATION_NAMESPACE`"""
 
 
 def lease_rules(*nodes: str) -> tuple[PolicyRule, ...]:

@@ -24,6 +24,8 @@ log = logging.getLogger(__name__)
 
 WEBHOOK_CLIENT = "poolhouse-webhook-client"
 """common name and file of the certificate that the API server shows to the webhook"""
+KUBELET_CLIENT = "kube-apiserver-kubelet-client"
+"""common name and file of the certificate that the API server shows to kubelets"""
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 CLUSTER_LIFE = timedelta(days=3650)
 CERTIFICATE_LIFE = timedelta(days=7)
@@ -55,7 +57,7 @@ def prepare_cluster_certificates(directory: Path, now: datetime, more_hosts: tup
     hosts = (*LOOPBACK, "kubernetes", "kubernetes.default", "kubernetes.default.svc", "10.0.0.1", *more_hosts)
     if certificate_renewal_due(load_pair(directory, "apiserver"), ca, hosts, now):
         store_pair(new_server_certificate(ca, "kube-apiserver", hosts, now, CLUSTER_LIFE), directory, "apiserver")
-    for file, name in (("proxy", FRONT_PROXY), (WEBHOOK_CLIENT, WEBHOOK_CLIENT)):
+    for file, name in (("proxy", FRONT_PROXY), *((each, each) for each in (WEBHOOK_CLIENT, KUBELET_CLIENT))):
         pair = load_pair(directory, file)
         if pair is None or pair.issuer != ca.name or pair.validity.renewal_due(now):
             store_pair(certificates.new_client_certificate(ca, name, now, CLUSTER_LIFE), directory, file)

@@ -7,7 +7,7 @@ from pathlib import Path
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service.certwatcher import write_atomically
 from poolhouse.stack.binaries import SCHEDULER, Programs
-from poolhouse.stack.certificates import WEBHOOK_CLIENT
+from poolhouse.stack.certificates import KUBELET_CLIENT, WEBHOOK_CLIENT
 from poolhouse.stack.components import Component, HttpProbe, SocketProbe
 from poolhouse.stack.engine.virt_api import FRONT_PROXY
 from poolhouse.stack.paths import StackPaths
@@ -105,6 +105,9 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             # With a reconciler, the API server would retry without end to write loopback endpoints, which are invalid.
             "--endpoint-reconciler-type=none",
             *request_header_flags(tls),
+            f"--client-ca-file={tls}/ca.crt",
+            f"--kubelet-client-certificate={tls}/{KUBELET_CLIENT}.crt",
+            f"--kubelet-client-key={tls}/{KUBELET_CLIENT}.key",
             f"--admission-control-config-file={paths.admission}",
         ),
         ready=HttpProbe(f"https://127.0.0.1:{port}/readyz", paths.ca),

@@ -30,6 +30,7 @@ from poolhouse.manifests.rbac import READ, WRITE
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import Resource
+from poolhouse.stack.certificates import KUBELET_CLIENT
 from poolhouse.stack.components import StackError
 from poolhouse.stack.engine.admission import data_volumes
 from poolhouse.stack.engine.admission import server as admission
@@ -101,12 +102,24 @@ async def install_kinds(api: Api, node: str = "") -> None:
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
 
 
+KUBELET_CLIENTS: Json = {
+    "apiVersion": f"{RBAC}/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": KUBELET_CLIENT, "labels": {meta.PART_OF: meta.POOLHOUSE}},
+    "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": "system:kubelet-api-admin"},
+    "subjects": [{"apiGroup": RBAC, "kind": "User", "name": KUBELET_CLIENT}],
+}
+"""lets the API server call the kubelet endpoint of the virtual node"""
+
+
 def _service_roles(node: str) -> list[Json]:
     if not node:
         return rbac.manifests(ACCOUNTS, controllers=rbac.ANALYSIS_JOB_RULES)
     return [
         *rbac.manifests(ACCOUNTS, controllers=(*rbac.ANALYSIS_JOB_RULES, *virtual_node.rules(node))),
         *rbac.namespace_role("controllers", virtual_node.lease_rules(node), virtual_node.NODE_LEASES),
+        *rbac.namespace_role("controllers", virtual_node.AUTHENTICATION_RULES, virtual_node.AUTHENTICATION_NAMESPACE),
+        KUBELET_CLIENTS,
         *rbac.namespace_role("engine", virtual_node.lease_rules(*NODE_NAMES), virtual_node.NODE_LEASES),
     ]
 

@@ -19,7 +19,7 @@ SERVICES = ("webhook", "defaulter", "controllers", "engine")
 """components that `--without` can leave out"""
 ACCOUNTS = ("webhook", "controllers", "engine")
 """services with a ServiceAccount"""
-PORTS = ("apiserver", "kube-controller-manager", SCHEDULER, *SERVICES, "agents")
+PORTS = ("apiserver", "kube-controller-manager", SCHEDULER, "kubelet", *SERVICES, "agents")
 HOSTS: Mapping[str, tuple[str, ...]] = {
     "webhook": ("poolhouse-webhook.poolhouse-system.svc",),
     "engine": ("poolhouse-engine.poolhouse-system.svc",),
@@ -95,6 +95,9 @@ def service_components(
     proxy = {"POOLHOUSE_AGENT_PROXY": f"127.0.0.1:{ports['agents']}" if engine == "simulated" else ""}
     networks = f"{GUEST_NETWORK},{SIMULATED_NETWORK}"
     machines = {"POOLHOUSE_MACHINE_CIDRS": networks, "POOLHOUSE_VIRTUAL_NODE": virtual_node}
+    if virtual_node:
+        listen = f"127.0.0.1:{ports['kubelet']}"
+        machines |= {"POOLHOUSE_VIRTUAL_NODE_LISTEN": listen, "POOLHOUSE_VIRTUAL_NODE_ADDRESS": "127.0.0.1"}
     components = {
         "defaulter": _service("defaulter", paths, ports, {"POOLHOUSE_STATE_DIR": str(paths.defaulter)}),
         # The webhook watches nodes. It must stop first, because the API server waits for its watchers when it stops.

@@ -28,6 +28,7 @@ class Agent:
         self.directory, self.environment = directory, environment
         self.process: asyncio.subprocess.Process | None = None
         self.channel: Any = None
+        self.port = 0
 
     async def start(self) -> None:
         self.process = await asyncio.create_subprocess_exec(
@@ -47,7 +48,9 @@ class Agent:
                 break
         else:
             raise AssertionError(seen.decode())
-        self.channel = grpc.aio.insecure_channel(line.decode().split()[-1])
+        address = line.decode().split()[-1]
+        self.port = int(address.rpartition(":")[2])
+        self.channel = grpc.aio.insecure_channel(address)
 
     async def end(self, number: int = signal.SIGTERM) -> None:
         assert self.process is not None

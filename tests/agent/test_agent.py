@@ -10,6 +10,7 @@ import grpc
 import grpc.aio
 import pytest
 
+from controllers.warmpool.agent import AgentEndpoint, LogsRefused, NetworkAgentClient
 from tests.agent.process import Json, files_in, finished, running, running_agent, shell
 from tests.waiting import eventually
 
@@ -209,3 +210,20 @@ async def test_a_command_of_a_probe_sees_the_volumes_of_its_container(tmp_path: 
     async with running_agent(tmp_path) as agent:
         await agent.launch({"volumes": [volume], "containers": [main]})
         await agent.until(lambda status: bool(status["containerStatuses"][0]["ready"]))
+
+
+async def test_the_controllers_read_logs(tmp_path: Path) -> None:
+    spec = {"restartPolicy": "Never", "containers": [shell("echo one; echo two", "main")]}
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec, uid="p")
+        await agent.until(finished)
+        endpoint, client = AgentEndpoint("127.0.0.1", agent.port, grpc=True), NetworkAgentClient()
+
+        async def read(**request: object) -> bytes:
+            return b"".join([each async for each in client.logs(endpoint, {"podUID": "p", **request})])
+
+        assert await read(container="main") == b"one\ntwo\n"
+        assert await read(container="main", tailLines=1) == b"two\n"
+        with pytest.raises(LogsRefused, match="there is no container") as refused:
+            await read(container="other")
+        assert refused.value.code == "NOT_FOUND"

@@ -377,8 +377,22 @@ def test_the_operator_names_the_virtual_node() -> None:
         {"name": "controllers", "expression": f"request.userInfo.username == '{user}'"}
     ]
     assert all("'warm-1'" in validation["expression"] for validation in policy["validations"])
-    (lease,) = (each for each in documents if each["kind"] == "Role" and each["metadata"]["namespace"] != NAMESPACE)
-    assert lease["metadata"]["namespace"] == "kube-node-lease"
+    assert {each["metadata"]["namespace"] for each in documents if each["kind"] == "Role"} == {
+        NAMESPACE,
+        "kube-node-lease",
+        "kube-system",
+    }
+
+
+@pytest.mark.parametrize("peers", [[], [{"ipBlock": {"cidr": "10.0.0.0/28"}}]], ids=["everybody", "only API servers"])
+def test_api_servers_reach_the_kubelet_endpoint(peers: list[Json]) -> None:
+    values = {"controllers": {"virtualNode": {"enabled": True, "port": 10260}}}
+    documents = template({**values, "networkPolicy": {"webhookFrom": peers}})
+    env, pod, *_ = controllers_of(documents)
+    assert env["POOLHOUSE_VIRTUAL_NODE_LISTEN"] == "[::]:10260"
+    assert {"name": "kubelet", "containerPort": 10260, "protocol": "TCP"} in pod["containers"][0]["ports"]
+    ingress = named(documents, "NetworkPolicy")["poolhouse-controllers"]["spec"]["ingress"]
+    assert {"ports": [{"port": 10260, "protocol": "TCP"}], **({"from": peers} if peers else {})} in ingress
 
 
 def test_controllers_may_connect_to_vms_for_readiness_checks(rendered: list[Json]) -> None:

@@ -12,7 +12,7 @@ import pytest_asyncio
 from controllers.shared.sources import PODS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.resource import LEASES, NODES, Resource
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.warm_pools import PoolNamespace, namespace
@@ -132,6 +132,19 @@ async def test_a_pod_may_ask_for_a_ready_vm(place: PoolNamespace) -> None:
     await until(lambda: scheduled(place.api, place.namespace, "now"), ("", "Unschedulable"))
     await place.change(replicas=1)
     await until(lambda: scheduled(place.api, place.namespace, "now"), (NODE, ""))
+
+
+async def test_the_api_server_asks_the_node_for_logs(place: PoolNamespace) -> None:
+    """The Pod names its node, and no pool gives it a VM."""
+    await place.api.create(PODS, pod(place.namespace, "quiet", nodeName=NODE))
+
+    async def answer() -> str:
+        try:
+            return await place.api.text(PODS.path(place.namespace, "quiet", "log"))
+        except ApiError as error:
+            return error.message
+
+    await until(answer, "Pod quiet has no VM now, so that there are no logs; the events of the Pod say why")
 
 
 async def test_the_controllers_may_write_no_other_node_lease_or_pod(place: PoolNamespace, controllers: Api) -> None:

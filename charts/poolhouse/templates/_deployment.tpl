@@ -100,6 +100,11 @@ spec:
             {{- end }}
           ports:
             - {name: {{ .scheme | lower }}, containerPort: {{ $values.port }}, protocol: TCP}
+            {{- with $values.virtualNode }}
+            {{- if .enabled }}
+            - {name: kubelet, containerPort: {{ .port }}, protocol: TCP}
+            {{- end }}
+            {{- end }}
           # At the first start the service waits for its certificate. Only readiness depends on other components, such as
           # KubeVirt, because a restart does not help when they are missing.
           startupProbe:

@@ -20,7 +20,8 @@ def pool(*, ready: int = 0, claimed: int = 0, queued: int = 0, deleted: bool = F
 
 def claim(*, phase: str = "Ready", owner: str = "Pod", vm: str | None = "vmRef", of: str = "u-1") -> dict[str, Any]:
     owners = [{"kind": owner, "name": "p", "uid": of, "controller": True}]
-    return {"metadata": {"ownerReferences": owners}, "status": {"phase": phase, **({vm: {"name": "x"}} if vm else {})}}
+    status = {"phase": phase, **({vm: {"name": "x"}} if vm else {})}
+    return {"metadata": {"uid": "c", "ownerReferences": owners}, "status": status}
 
 
 def a_pod(uid: str = "u-1", *, phase: str = "Pending", **requests: str) -> dict[str, Any]:

@@ -1,0 +1,111 @@
+"""Reads the logs of Pods of the virtual node from the agents of their VMs."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from controllers.shared.sources import PODS
+from controllers.shared.vmi import parse_vmi_with_pods
+from controllers.virtualnode.capacity import PodClaim
+from controllers.warmpool.agent import AgentEndpoint, LogsRefused
+from controllers.warmpool.backends import Health
+from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import VMIS, VMS
+
+
+class NoLogs(Exception):
+    """Why there are no logs, with the code of the response. kubectl shows the sentence alone only below 500."""
+
+    def __init__(self, code: int, why: str) -> None:
+        super().__init__(why)
+        self.code = code
+
+
+def log_request(query: Mapping[str, str], now: datetime) -> dict[str, Any]:
+    """The request to an agent for the query of `kubectl logs`, without the Pod and the container. Raises ValueError."""
+    found: dict[str, Any] = {name: _truth(query, name) for name in ("follow", "previous", "timestamps")}
+    for name in ("tailLines", "limitBytes"):
+        if name in query:
+            found[name] = _number(query, name)
+    since = parse_time(query["sinceTime"]) if query.get("sinceTime") else None
+    if "sinceSeconds" in query:
+        since = now - timedelta(seconds=_number(query, "sinceSeconds"))
+    if query.get("stream", "All") != "All":
+        raise ValueError("stream: the agent of a VM keeps all output in one log; must be All")
+    if since is not None:
+        found["sinceTime"] = {"seconds": int(since.timestamp()), "nanos": since.microsecond * 1000}
+    return found
+
+
+def _truth(query: Mapping[str, str], name: str) -> bool:
+    text = query.get(name, "false")
+    if text not in ("true", "false", "1", "0"):
+        raise ValueError(f"{name}: must be true or false, not {text!r}")
+    return text in ("true", "1")
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query[name]
+    if not text.isdecimal() or len(text) > 18:
+        raise ValueError(f"{name}: must be a number of at least 0, not {text!r}")
+    return int(text)
+
+
+def _no_logs(vm: str, refused: LogsRefused) -> NoLogs:
+    match refused.code:
+        case "UNIMPLEMENTED":
+            return NoLogs(400, f"the agent of VM {vm} offers no logs")
+        case "NOT_FOUND":
+            return NoLogs(404, str(refused))
+    return NoLogs(400, f"the agent of VM {vm}: {refused.code}: {refused}")
+
+
+@dataclass(frozen=True)
+class LogReader:
+    api: Api
+    node: str
+    claims_of: Callable[[str], list[PodClaim | None]]
+    """the unfinished claims of a Pod, by its UID"""
+    endpoint: Callable[[WarmVM], Awaitable[AgentEndpoint | Health]]
+    """the endpoint of a VM's agent, or why it cannot be asked"""
+    read_agent: Callable[[AgentEndpoint, dict[str, Any]], AsyncIterator[bytes]]
+    """the log from an agent"""
+
+    async def read(self, namespace: str, pod: str, container: str, request: dict[str, Any]) -> AsyncGenerator[bytes]:
+        """The log of a container. Raises NoLogs."""
+        uid, vm = await self._vm_of(namespace, pod)
+        endpoint = await self.endpoint(vm)
+        if isinstance(endpoint, Health):
+            raise NoLogs(400, f"the agent of VM {vm.name} cannot be asked for logs: {endpoint.message}")
+        try:
+            async for content in self.read_agent(endpoint, {**request, "podUID": uid, "container": container}):
+                yield content
+        except LogsRefused as refused:
+            raise _no_logs(vm.name, refused) from None
+
+    async def _vm_of(self, namespace: str, pod: str) -> tuple[str, WarmVM]:
+        """The UID of the Pod, and its VM."""
+        try:
+            found = await self.api.get(PODS, namespace, pod)
+        except NotFound:
+            raise NoLogs(404, f"Pod {pod} does not exist") from None
+        uid = found["metadata"]["uid"]
+        if (found.get("spec") or {}).get("nodeName") != self.node:
+            raise NoLogs(404, f"Pod {pod} is not on node {self.node}")
+        claim = next((each for each in self.claims_of(uid) if each is not None and each.has_vm), None)
+        if claim is None:
+            raise NoLogs(400, f"Pod {pod} has no VM now, so that there are no logs; the events of the Pod say why")
+        if not claim.vm:
+            raise NoLogs(400, "the logs of EC2 instances are not available")
+        try:
+            vm = parse_warm_vm(await self.api.get(VMS, namespace, claim.vm))
+            vmi = parse_vmi_with_pods(await self.api.get(VMIS, namespace, claim.vm))
+        except NotFound:
+            raise NoLogs(404, f"VM {claim.vm} of Pod {pod} does not run any more") from None
+        if vm.claim_uid != claim.uid or vmi.owner_uid != vm.uid:
+            raise NoLogs(404, f"VM {claim.vm} is no longer that of Pod {pod}")
+        return uid, replace(vm, vmi=vmi)

@@ -1,0 +1,239 @@
+"""The kubelet endpoint: who may call it, the query of `kubectl logs`, and what it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from controllers.virtualnode.callers import TOKEN_REVIEWS, user_of
+from controllers.virtualnode.capacity import PodClaim
+from controllers.virtualnode.endpoint import KubeletApp
+from controllers.virtualnode.logs import LogReader, log_request
+from controllers.warmpool.agent import AgentEndpoint, LogsRefused
+from controllers.warmpool.backends import Health
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.access_review import SUBJECT_ACCESS_REVIEWS
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import Resource
+from poolhouse.service.callers import CLIENT_CERTIFICATE
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+API_SERVER = {"subject": ((("organizationName", "kubelet-callers"),), (("commonName", "kube-apiserver"),))}
+USER = {"username": "kube-apiserver", "groups": ["kubelet-callers", "system:authenticated"]}
+
+POD = {"metadata": {"name": "app", "namespace": "n", "uid": "p"}, "spec": {"nodeName": "poolhouse"}}
+VM = {"metadata": {"name": "vm", "namespace": "n", "uid": "v", "labels": {meta.CLAIM_UID: "c"}}}
+VMI = {"metadata": {"name": "vm", "namespace": "n", "uid": "i", "ownerReferences": [{"uid": "v", "controller": True}]}}
+CLAIM = PodClaim("c", "p", has_vm=True, vm="vm")
+
+
+@pytest.mark.parametrize(
+    ("certificate", "user"),
+    [
+        pytest.param(API_SERVER, USER, id="the common name, in the groups of the organizations"),
+        pytest.param({"subject": ((("organizationName", "system:masters"),),)}, None, id="no name"),
+        pytest.param({}, None, id="no certificate"),
+    ],
+)
+def test_the_user_of_a_certificate(certificate: Mapping[str, Any], user: Any) -> None:
+    assert user_of(certificate) == user
+
+
+@pytest.mark.parametrize(
+    ("query", "request_"),
+    [
+        pytest.param({}, {}, id="all of it"),
+        pytest.param({"follow": "true", "previous": "1"}, {"follow": True, "previous": True}, id="follow"),
+        pytest.param({"tailLines": "0", "limitBytes": "9"}, {"tailLines": 0, "limitBytes": 9}, id="limits"),
+        pytest.param(
+            {"sinceSeconds": "60"}, {"sinceTime": {"seconds": int(NOW.timestamp()) - 60, "nanos": 0}}, id="since"
+        ),
+        pytest.param(
+            {"sinceTime": "2026-01-01T12:00:00.5Z"},
+            {"sinceTime": {"seconds": int(NOW.timestamp()), "nanos": 500_000_000}},
+            id="since a time",
+        ),
+    ],
+)
+def test_the_query_of_kubectl(query: dict[str, str], request_: dict[str, Any]) -> None:
+    assert log_request(query, NOW) == {"follow": False, "previous": False, "timestamps": False, **request_}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [{"tailLines": "-1"}, {"tailLines": "x"}, {"follow": "maybe"}, {"sinceTime": "noon"}, {"stream": "Stderr"}],
+    ids=str,
+)
+def test_an_invalid_query_is_refused(query: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=next(iter(query)) if "sinceTime" not in query else "noon"):
+        log_request(query, NOW)
+
+
+class Cluster:
+    """What the endpoint asks an API server."""
+
+    def __init__(self, *documents: dict[str, Any], allowed: bool = True) -> None:
+        self.documents = documents or (POD, VM, VMI)
+        self.allowed, self.asked = allowed, list[dict[str, Any]]()
+
+    def now(self) -> datetime:
+        return NOW
+
+    async def get(self, resource: Resource, namespace: str, name: str) -> dict[str, Any]:
+        kinds = {"pods": POD, "virtualmachines": VM, "virtualmachineinstances": VMI}
+        wanted = kinds[resource.plural]["metadata"]["uid"]  # type: ignore[index]
+        for each in self.documents:
+            if each["metadata"]["uid"] == wanted and each["metadata"]["name"] == name:
+                return each
+        raise NotFound("gone")
+
+    async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
+        self.asked.append(body["spec"])
+        if path == TOKEN_REVIEWS:
+            known = body["spec"]["token"] == "good"
+            return {"status": {"authenticated": known, "user": {"username": "tester"} if known else {}}}
+        assert path == SUBJECT_ACCESS_REVIEWS
+        return {"status": {"allowed": self.allowed}}
+
+
+class Agent:
+    """An agent with a log, or with a refusal after the beginning of it."""
+
+    def __init__(self, *chunks: bytes, refusal: LogsRefused | None = None, health: Health | None = None) -> None:
+        self.chunks, self.refusal, self.health = chunks, refusal, health
+        self.requests: list[dict[str, Any]] = []
+
+    async def endpoint(self, vm: Any) -> AgentEndpoint | Health:
+        return self.health or AgentEndpoint("10.0.0.9", 8200, grpc=True)
+
+    async def read(self, endpoint: AgentEndpoint, request: dict[str, Any]) -> AsyncIterator[bytes]:
+        self.requests.append(request)
+        for each in self.chunks:
+            yield each
+        if self.refusal is not None:
+            raise self.refusal
+
+
+async def call(
+    cluster: Cluster,
+    agent: Agent,
+    path: str = "/containerLogs/n/app/main",
+    *,
+    certificate: Any = API_SERVER,
+    token: str = "",
+    claims: tuple[PodClaim, ...] = (CLAIM,),
+    method: str = "GET",
+) -> tuple[int, str]:
+    reader = LogReader(cluster, "poolhouse", lambda uid: list(claims), agent.endpoint, agent.read)  # type: ignore[arg-type]
+    app = KubeletApp(cluster, "poolhouse", reader)  # type: ignore[arg-type]
+    path, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "query_string": query.encode(),
+        "headers": [(b"authorization", f"Bearer {token}".encode())] if token else [],
+        "extensions": {CLIENT_CERTIFICATE: certificate},
+    }
+    sent: list[dict[str, Any]] = []
+
+    async def receive() -> dict[str, Any]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    assert not sent[-1].get("more_body")
+    return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:]).decode()
+
+
+async def test_the_log_is_sent_as_the_agent_sends_it() -> None:
+    agent = Agent(b"one\n", b"two\n")
+    assert await call(Cluster(), agent, "/containerLogs/n/app/main?tailLines=2") == (200, "one\ntwo\n")
+    (request,) = agent.requests
+    assert request.items() >= {"podUID": "p", "container": "main", "tailLines": 2}.items()
+
+
+async def test_an_empty_log_is_a_success() -> None:
+    assert await call(Cluster(), Agent()) == (200, "")
+
+
+async def test_a_caller_needs_a_right_on_the_node() -> None:
+    cluster = Cluster()
+    assert (await call(cluster, Agent(), certificate={}))[0] == 401
+    assert (await call(cluster, Agent(), certificate={}, token="bad"))[0] == 401
+    assert (await call(cluster, Agent(), certificate={}, token="good"))[0] == 200
+    assert cluster.asked[-1] == {
+        "user": "tester",
+        "resourceAttributes": {
+            "verb": "get",
+            "group": "",
+            "version": "v1",
+            "resource": "nodes",
+            "subresource": "proxy",
+            "name": "poolhouse",
+        },
+    }
+    assert (await call(Cluster(allowed=False), Agent(b"secret")))[0] == 403
+
+
+ELSEWHERE = {**POD, "spec": {"nodeName": "node-1"}}
+TAKEN = {**VM, "metadata": {**VM["metadata"], "labels": {meta.CLAIM_UID: "other"}}}  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "agent", "claims", "code", "sentence"),
+    [
+        pytest.param(Cluster(VM), Agent(), (CLAIM,), 404, "does not exist", id="no Pod"),
+        pytest.param(Cluster(ELSEWHERE), Agent(), (CLAIM,), 404, "is not on node poolhouse", id="another node's Pod"),
+        pytest.param(Cluster(), Agent(), (), 400, "has no VM now", id="a Pod that waits"),
+        pytest.param(Cluster(POD, VM), Agent(), (CLAIM,), 404, "does not run any more", id="the VM is gone"),
+        pytest.param(
+            Cluster(POD, TAKEN, VMI), Agent(), (CLAIM,), 404, "no longer that of Pod", id="a VM of another claim"
+        ),
+        pytest.param(
+            Cluster(), Agent(), (PodClaim("c", "p", has_vm=True),), 400, "EC2 instances", id="an EC2 instance"
+        ),
+        pytest.param(
+            Cluster(),
+            Agent(health=Health("Unable", "NoAgent", "the VM has no agent")),
+            (CLAIM,),
+            400,
+            "the VM has no agent",
+            id="no agent",
+        ),
+        pytest.param(
+            Cluster(), Agent(refusal=LogsRefused("UNIMPLEMENTED", "")), (CLAIM,), 400, "offers no logs", id="no logs"
+        ),
+        pytest.param(
+            Cluster(),
+            Agent(refusal=LogsRefused("NOT_FOUND", "there is no container 'x'")),
+            (CLAIM,),
+            404,
+            "there is no container",
+            id="no such container",
+        ),
+    ],
+)
+async def test_why_there_is_no_log(
+    cluster: Cluster, agent: Agent, claims: tuple[PodClaim, ...], code: int, sentence: str
+) -> None:
+    found, text = await call(cluster, agent, claims=claims)
+    assert found == code
+    assert sentence in text
+
+
+@pytest.mark.parametrize("path", ["/exec/n/app/main", "/attach/n/app/main", "/portForward/n/app", "/metrics/resource"])
+async def test_what_is_not_offered_is_answered_by_one_sentence(path: str) -> None:
+    code, text = await call(Cluster(), Agent(), path, method="POST")
+    assert code == 501
+    status = json.loads(text)
+    assert status["kind"] == "Status"
+    assert "not available" in status["message"]

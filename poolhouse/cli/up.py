@@ -52,6 +52,11 @@ directory = click.option(
     help="Run Pods on VMs of warm pools: adds the Node `poolhouse`, and Kubernetes' scheduler and controllers of Pods.",
 )
 @click.option(
+    "--guest-agent",
+    is_flag=True,
+    help="Run poolhouse-agent in the built-in Linux of real guests, which then need 256 MiB of memory.",
+)
+@click.option(
     "--apply",
     "manifests",
     multiple=True,
@@ -73,6 +78,7 @@ def up(
     detach: bool,
     without: tuple[str, ...],
     virtual_node: bool,
+    guest_agent: bool,
     manifests: tuple[Path, ...],
     certificate_hours: float,
     output: str,
@@ -102,7 +108,8 @@ def up(
                     print_structured(output, _status(paths))
                 return
             node = VIRTUAL_NODE if virtual_node else ""
-            wanted = StackOptions(paths, engine, frozenset(without), timedelta(hours=certificate_hours), node)
+            life = timedelta(hours=certificate_hours)
+            wanted = StackOptions(paths, engine, frozenset(without), life, node, guest_agent)
             run(wanted, say, show.run if show else None, progress)
         except StackError as broken:
             raise Failed(str(broken)) from None

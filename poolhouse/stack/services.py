@@ -70,9 +70,10 @@ def service_components(
     engine: str,
     nodes: tuple[Component, ...],
     virtual_node: str = "",
+    guest_agent: bool = False,
 ) -> tuple[Component, ...]:
     """Returns the wanted services and the nodes. A service waits for few others, because its imports take a second.
-    `virtual_node` is the name of the virtual node, if there is one."""
+    `virtual_node` is the name of the virtual node, if there is one. With `guest_agent`, QEMU's guests run an agent."""
     urls = {
         f"POOLHOUSE_{name.upper()}_URL": url(name, ports) for name in ("defaulter", "controllers") if name in wanted
     }
@@ -91,8 +92,9 @@ def service_components(
         # A person may try requests by hand.
         "POOLHOUSE_UNKNOWN_CALLERS": "limit",
     }
-    # Only simulated guests have agents that a proxy reaches.
-    proxy = {"POOLHOUSE_AGENT_PROXY": f"127.0.0.1:{ports['agents']}" if engine == "simulated" else ""}
+    # Simulated guests always have agents that a proxy reaches. QEMU's get one if there is a proxy.
+    has_agents = guest_agent or engine == "simulated"
+    proxy = {"POOLHOUSE_AGENT_PROXY": f"127.0.0.1:{ports['agents']}" if has_agents else ""}
     networks = f"{GUEST_NETWORK},{SIMULATED_NETWORK}"
     machines = {"POOLHOUSE_MACHINE_CIDRS": networks, "POOLHOUSE_VIRTUAL_NODE": virtual_node}
     if virtual_node:

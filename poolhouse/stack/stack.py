@@ -44,6 +44,8 @@ class StackOptions:
     certificate_life: timedelta = CERTIFICATE_LIFE
     virtual_node: str = ""
     """name of the Node whose Pods run on warm VMs; empty for none"""
+    guest_agent: bool = False
+    """whether the built-in Linux of QEMU's guests runs poolhouse-agent"""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -226,7 +228,13 @@ class Stack:
 
             nodes = libvirtd_components(self._paths, services.worker_uid())
         return services.service_components(
-            self._paths, self._ports, options.services, options.engine, nodes, options.virtual_node
+            self._paths,
+            self._ports,
+            options.services,
+            options.engine,
+            nodes,
+            options.virtual_node,
+            options.guest_agent,
         )
 
     def _environment(self) -> Mapping[str, str]:

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import os
 import sys
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ from poolhouse.service.lifecycle import run
 from poolhouse.service.settings import ServerSettings, setting
 from poolhouse.stack.engine import installation
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
+from poolhouse.stack.engine.agents.proxy import Streams, serve_proxy
 from poolhouse.stack.engine.datavolume.controller import DataVolumeController
 from poolhouse.stack.engine.datavolume.importer import Importer
 from poolhouse.stack.engine.hypervisor import Hypervisor
@@ -30,6 +32,7 @@ from poolhouse.stack.engine.migration.evacuation import EvacuationController
 from poolhouse.stack.engine.migration.workload_updates import WorkloadUpdateController
 from poolhouse.stack.engine.node.controller import NodeController, NodeHardware
 from poolhouse.stack.engine.node.scheduler import NodeCapacity
+from poolhouse.stack.engine.objects import VMI
 from poolhouse.stack.engine.resources import NODE_NAMES
 from poolhouse.stack.engine.simulated import SimulatedHypervisor, SimulatedImporter, SimulatedSnapshots
 from poolhouse.stack.engine.snapshot.controller import SnapshotController
@@ -185,15 +188,20 @@ async def qemu_backend(
 ) -> tuple[Backend, NodeController]:
     # The imports are late, because a simulated engine needs neither libvirt nor lxml.
     from poolhouse.stack.engine.datavolume.importer import QemuImgImporter
-    from poolhouse.stack.engine.qemu import capabilities, guest_packages
+    from poolhouse.stack.engine.qemu import capabilities, guest_agent, guest_packages
     from poolhouse.stack.engine.qemu.hypervisor import QemuHypervisor, QemuSettings
     from poolhouse.stack.engine.qemu.libvirtd import find_socket
     from poolhouse.stack.engine.qemu.snapshots import QemuSnapshots
 
     uid, cache = settings.worker_uid, guest_packages.cache_dir()
+    addresses = GuestAddresses() if settings.agent_proxy else None
     guest = await asyncio.to_thread(guest_packages.provide_guest_image, settings.disks / "boot", cache)
     kvm = await asyncio.to_thread(capabilities.kvm_works, guest, cache, uid)
     log.info("VMs run %s", "with KVM" if kvm else "without KVM, which this machine lacks or which does not work")
+    if settings.agent_proxy:
+        more = await asyncio.to_thread(guest_agent.agent_archive, cache.parent)
+        boot = settings.disks / "boot-with-agent"
+        guest = await asyncio.to_thread(guest_packages.provide_guest_image, boot, cache, more)
     get_pvc = informers.pvcs.store.get
     importer = QemuImgImporter(settings.disks, events, get_pvc, uid)
     qemu_settings = QemuSettings(
@@ -206,15 +214,33 @@ async def qemu_backend(
         uid=uid,
     )
     sockets = {name: find_socket(settings.runtime / name) for name in NODE_NAMES}
-    hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets)
+    hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets, addresses)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     hardware = NodeHardware(cpus=os.cpu_count() or 1, memory=int(memory * MEMORY_SHARE) // len(NODE_NAMES), kvm=kvm)
     nodes = NodeController(api, informers, hardware, hypervisor.why_not_ready)
     hypervisor.subscribe_health(nodes.controller.enqueue)
     group.create_task(hypervisor.connections.run(), name="libvirt")
+    if addresses is not None:
+        informers.vmis.subscribe(addresses.vmi_changed)
+        host, _, port = settings.agent_proxy.rpartition(":")
+        open_guest = partial(_open_guest, informers, addresses, hypervisor.connect)
+        group.create_task(serve_proxy(host, int(port), open_guest), name="agent-proxy")
     snapshots = QemuSnapshots(settings.disks / "snapshots", importer, hypervisor.connections, uid)
     delays = Delays(settings.defaults_seconds)
     return Backend(hypervisor, importer, snapshots, hardware, hypervisor.why_not_ready, delays), nodes
+
+
+async def _open_guest(
+    informers: Informers,
+    addresses: GuestAddresses,
+    connect: Callable[[VMI, int], Awaitable[Streams]],
+    address: str,
+    port: int,
+) -> Streams:
+    vmi = next(iter(informers.vmis.store.by("uid", addresses.owner(address))), None)
+    if vmi is None or not vmi.node:
+        raise ConnectionRefusedError(f"no running guest has the address {address}")
+    return await connect(vmi, port)
 
 
 def main() -> int:

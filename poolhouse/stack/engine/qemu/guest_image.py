@@ -19,6 +19,9 @@ from poolhouse.stack.engine.fault_injection import NO_FAULTS, Faults
 READY_LINE = "poolhouse guest is up"
 """console line of a guest that has booted"""
 
+AGENT_START = "agent/start"
+"""program that the guest starts, if another initramfs has it"""
+
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
 """kernel modules for the devices of a domain and for the power button; a module may be built into the kernel"""
 
@@ -69,6 +72,7 @@ if [ -e /sys/class/net/eth0 ]; then
     ( sleep $service; killall httpd; echo "the web server has stopped" ) &
   fi
 fi
+[ -x /__AGENT__ ] && /__AGENT__ &
 echo "__READY__"
 reboot=$(sed -n 's/.*poolhouse\.reboot=\([0-9]*\).*/\1/p' /proc/cmdline)
 if [ -n "$reboot" ]; then
@@ -154,6 +158,7 @@ def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
     """Returns the initramfs with a static busybox and the kernel's modules, which are given by name."""
     order = load_order(modules)
     script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY_LINE)
+    script = script.replace("__AGENT__", AGENT_START)
     script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB))
     entries = [
         *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp", "www")),

@@ -30,8 +30,9 @@ def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "guest"
 
 
-def provide_guest_image(target: Path, cache: Path) -> GuestImage:
-    """Writes kernel and initramfs into `target`, where QEMU's user can read them. Raises GuestImageUnavailable."""
+def provide_guest_image(target: Path, cache: Path, more: bytes = b"") -> GuestImage:
+    """Writes kernel and initramfs into `target`, where QEMU's user can read them. `more` is another initramfs, whose
+    files are added. Raises GuestImageUnavailable."""
     fill_cache(cache)
     modules = {path.stem: path.read_bytes() for path in (cache / "modules").glob("*.ko")}
     guest = GuestImage(target / "vmlinuz", target / "initrd")
@@ -39,7 +40,7 @@ def provide_guest_image(target: Path, cache: Path) -> GuestImage:
     target.chmod(0o755)
     contents = {
         guest.kernel: (cache / "vmlinuz").read_bytes(),
-        guest.initrd: initrd((cache / "busybox").read_bytes(), modules),
+        guest.initrd: initrd((cache / "busybox").read_bytes(), modules) + more,
     }
     for path, content in contents.items():
         if path.exists() and path.read_bytes() == content:
@@ -74,22 +75,26 @@ def fill_cache(cache: Path) -> None:
 def _unpack_packages(work: Path) -> None:
     """Downloads the packages and extracts them into `work/root`."""
     log.info("fetching the packages of the built-in Linux: %s, %s", KERNEL, BUSYBOX)
+    download(work, KERNEL, BUSYBOX)
+    meta = next(work.glob(f"{KERNEL}_*.deb"))
+    depends = run_command(work, "dpkg-deb", "-f", str(meta), "Depends")
+    image = next((part.split()[0] for part in depends.split(",") if part.split()[0].startswith("linux-image-")), None)
+    if image is None:
+        raise GuestImageUnavailable(f"{KERNEL} depends on no kernel package: {depends.strip()!r}")
+    run_command(work, "apt-get", "download", image)
+    for package in work.glob("*.deb"):
+        run_command(work, "dpkg-deb", "-x", str(package), "root")
+
+
+def download(directory: Path, *packages: str) -> None:
     try:
-        _run(work, "apt-get", "download", KERNEL, BUSYBOX)
+        run_command(directory, "apt-get", "download", *packages)
     except GuestImageUnavailable:
         if os.geteuid() != 0:
             raise
         # A new machine may have no package lists yet.
-        _run(work, "apt-get", "update")
-        _run(work, "apt-get", "download", KERNEL, BUSYBOX)
-    meta = next(work.glob(f"{KERNEL}_*.deb"))
-    depends = _run(work, "dpkg-deb", "-f", str(meta), "Depends")
-    image = next((part.split()[0] for part in depends.split(",") if part.split()[0].startswith("linux-image-")), None)
-    if image is None:
-        raise GuestImageUnavailable(f"{KERNEL} depends on no kernel package: {depends.strip()!r}")
-    _run(work, "apt-get", "download", image)
-    for package in work.glob("*.deb"):
-        _run(work, "dpkg-deb", "-x", str(package), "root")
+        run_command(directory, "apt-get", "update")
+        run_command(directory, "apt-get", "download", *packages)
 
 
 def _copy_files(root: Path, target: Path) -> None:
@@ -108,7 +113,7 @@ def _copy_files(root: Path, target: Path) -> None:
         shutil.copy(modules[name], target / "modules" / f"{name}.ko")
 
 
-def _run(cwd: Path, *command: str) -> str:
+def run_command(cwd: Path, *command: str) -> str:
     try:
         done = subprocess.run(
             command,

@@ -4,13 +4,15 @@ import asyncio
 import os
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
 
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.stack.engine.agents.addresses import GuestAddresses
+from poolhouse.stack.engine.agents.proxy import Streams
 from poolhouse.stack.engine.datavolume.importer import GetPVC, ImportFailed, QemuImgImporter
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
@@ -36,7 +38,7 @@ from poolhouse.stack.engine.qemu.domain_xml import (
 )
 from poolhouse.stack.engine.qemu.guest_image import GuestImage
 from poolhouse.stack.engine.qemu.migration_job import MigrationTimeout
-from poolhouse.stack.engine.qemu.probing import GuestProber
+from poolhouse.stack.engine.qemu.probing import LOOPBACK, GuestProber
 from poolhouse.stack.engine.qemu.streams import open_stream, stream_file
 from poolhouse.stack.engine.simulated import injected_failure
 from poolhouse.stack.engine.vm import hotplug
@@ -67,8 +69,15 @@ class QemuHypervisor:
     hotplugs: tuple[Hotplug, ...] = ()
 
     def __init__(
-        self, settings: QemuSettings, importer: QemuImgImporter, get_pvc: GetPVC, sockets: Mapping[str, Path]
+        self,
+        settings: QemuSettings,
+        importer: QemuImgImporter,
+        get_pvc: GetPVC,
+        sockets: Mapping[str, Path],
+        addresses: GuestAddresses | None = None,
     ) -> None:
+        """With `addresses`, each guest is known by an address of its own, at which a proxy reaches it."""
+        self._addresses = addresses
         self._settings, self._importer, self._get_pvc = settings, importer, get_pvc
         self._migrating: set[str] = set()
         self._domain_changed: Callable[[str], None] = lambda uid: None
@@ -110,7 +119,14 @@ class QemuHypervisor:
             # A migrated domain runs on another node before the VMI's status names that node.
             domains = (each.domains.get(vmi.uid) for each in self.connections.nodes.values())
             domain = next((each for each in domains if each is not None and each.alive), domain)
-        return injected_failure(vmi, faults, identity, failures, now) if domain == ABSENT else domain
+        if domain == ABSENT:
+            return injected_failure(vmi, faults, identity, failures, now)
+        return replace(domain, addresses=self._addresses_of(vmi)) if domain.alive else domain
+
+    def _addresses_of(self, vmi: VMI) -> dict[str, str]:
+        if self._addresses is None:
+            return {}
+        return {name: self._addresses.address(vmi.uid, name) for name, _ in vmi.interfaces}
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
         uid = document["metadata"]["uid"]
@@ -137,7 +153,8 @@ class QemuHypervisor:
                         await act(vmi.uid, device)
                     except LibvirtRefused as error:
                         problems.append(str(error))
-            return read_devices(await node.running_xml(vmi.uid), "; ".join(problems))
+            report = read_devices(await node.running_xml(vmi.uid), "; ".join(problems))
+            return replace(report, addresses=self._addresses_of(vmi))
         except (InvalidDomain, LibvirtRefused) as error:
             raise HypervisorRefused(str(error)) from error
 
@@ -154,6 +171,16 @@ class QemuHypervisor:
         if node is None:
             raise HypervisorRefused("the guest is not on a node")
         return await self._prober.probe(node, vmi, probe)
+
+    async def connect(self, vmi: VMI, port: int) -> Streams:
+        """Connects to a port of the guest. Raises OSError."""
+        node = self.connections.nodes.get(vmi.node)
+        if node is None:
+            raise ConnectionRefusedError("the guest is not on a node")
+        try:
+            return await asyncio.open_connection(LOOPBACK, await self._prober.forward(node, vmi, port))
+        except (LibvirtRefused, NodeUnavailable, HypervisorRefused) as error:
+            raise ConnectionRefusedError(str(error)) from error
 
     async def clear(self, uid: str) -> None:
         self._prober.forget(uid)

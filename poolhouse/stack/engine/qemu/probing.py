@@ -33,14 +33,15 @@ class GuestProber:
         if not probe.port:
             return "the port is not a number, and no interface of the VMI has a port of this name"
         try:
-            port = await self._forward(node, vmi, probe.port)
+            port = await self.forward(node, vmi, probe.port)
             if probe.handler == "tcpSocket":
                 return await self._connect(node, vmi, port)
         except (LibvirtRefused, NodeUnavailable) as error:
             raise HypervisorRefused(str(error)) from error
         return await _get(port, probe)
 
-    async def _forward(self, node: NodeConnection, vmi: VMI, port: int) -> int:
+    async def forward(self, node: NodeConnection, vmi: VMI, port: int) -> int:
+        """The port of this machine that leads to the guest's port."""
         key = vmi.uid, node.name, port
         if key not in self._forwarded:
             network = NETWORK.search(await node.monitor(vmi.uid, "info usernet"))

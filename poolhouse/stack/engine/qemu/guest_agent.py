@@ -1,0 +1,82 @@
+"""Adds poolhouse-agent to the built-in Linux: a second initramfs with Python, its libraries and the agent.
+
+Python and gRPC come from Debian's packages, which are unpacked without installing them, and kept in the user's cache.
+The agent comes from the checkout of Poolhouse, or from an installed distribution.
+"""
+
+import gzip
+import importlib.util
+import logging
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from poolhouse.stack.engine.qemu.guest_image import AGENT_START, CpioEntry, cpio, directory, program
+from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, download, run_command
+
+log = logging.getLogger(__name__)
+
+PACKAGES = (
+    *("python3.11-minimal", "libpython3.11-minimal", "libpython3.11-stdlib", "python3-grpcio", "python3-protobuf"),
+    *("libprotobuf32", "libabsl20220623", "libc-ares2", "libre2-9", "libssl3", "libc6", "libgcc-s1", "libstdc++6"),
+    *("zlib1g", "libffi8", "libexpat1", "libbz2-1.0", "liblzma5", "libuuid1"),
+)
+"""packages of Debian 12; the guest has no package manager"""
+UNUSED = ("etc", "usr/share", "usr/lib/x86_64-linux-gnu/gconv", "usr/lib/python3.11/lib2to3")
+
+CHECKOUT = Path(__file__).resolve().parents[4] / "agent" / "poolhouse_agent"
+START = """#!/bin/sh
+export PYTHONPATH=/opt HOME=/ PATH=/bin:/usr/bin PYTHONDONTWRITEBYTECODE=1
+while :; do
+  python3.11 -m poolhouse_agent
+  sleep 1
+done
+"""
+
+
+def agent_archive(cache: Path) -> bytes:
+    """The initramfs that follows that of the built-in Linux. Raises GuestImageUnavailable."""
+    system = cache / "agent-system.cpio.gz"
+    if not system.exists():
+        cache.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix="agent-", dir=cache) as scratch:
+            work = Path(scratch)
+            log.info("fetching the packages of the agent in guests: %s", ", ".join(PACKAGES))
+            download(work, *PACKAGES)
+            for package in work.glob("*.deb"):
+                run_command(work, "dpkg-deb", "-x", str(package), "root")
+            draft = work / "draft"
+            draft.write_bytes(gzip.compress(cpio(_files(work / "root")), compresslevel=6, mtime=0))
+            draft.replace(system)
+    return system.read_bytes() + gzip.compress(cpio(_agent(_source())), mtime=0)
+
+
+def _files(root: Path) -> Iterator[CpioEntry]:
+    for path in sorted(root.rglob("*")):
+        name = str(path.relative_to(root))
+        if name.startswith(UNUSED):
+            continue
+        if path.is_symlink():
+            yield CpioEntry(name, stat.S_IFLNK | 0o777, os.readlink(path).encode())
+        elif path.is_dir():
+            yield directory(name)
+        else:
+            yield CpioEntry(name, path.stat().st_mode, path.read_bytes())
+
+
+def _agent(source: Path) -> Iterator[CpioEntry]:
+    yield from map(directory, ("opt", "opt/poolhouse_agent", "run", "var", "var/lib", str(Path(AGENT_START).parent)))
+    for path in sorted(source.glob("*.py")):
+        yield program(f"opt/poolhouse_agent/{path.name}", path.read_bytes())
+    yield program(AGENT_START, START.encode())
+
+
+def _source() -> Path:
+    if CHECKOUT.exists():
+        return CHECKOUT
+    found = importlib.util.find_spec("poolhouse_agent")
+    if found is None or found.origin is None:
+        raise GuestImageUnavailable("guests with an agent need the distribution poolhouse-agent: install its wheel")
+    return Path(found.origin).parent

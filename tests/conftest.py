@@ -30,6 +30,7 @@ RARE_COLLECTIONS = "400"
 RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin/libvirtd").exists()
 
 EC2_FILES = (
+    "cluster/test_pods_on_ec2.py",
     "cluster/test_warm_ec2.py",
     "controllers/warmpool/ec2/test_client.py",
     "controllers/warmpool/ec2/test_settings.py",

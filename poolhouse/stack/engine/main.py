@@ -118,7 +118,11 @@ async def serve(settings: Settings) -> None:
             for informer in informers.all:
                 group.create_task(informer.run(), name=informer.resource.plural)
             if settings.engine == "simulated":
-                backend = simulated_backend(settings, informers, group)
+                addresses = GuestAddresses()
+                informers.vmis.subscribe(addresses.vmi_changed)
+                if settings.agent_proxy:
+                    group.create_task(simulated_agents(settings, informers, addresses), name="agents")
+                backend = simulated_backend(settings, addresses)
                 nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
             else:
                 backend, nodes = await qemu_backend(settings, api, informers, events, group)
@@ -169,16 +173,15 @@ def background_tasks(
     yield "delete-copies", snapshots.delete_copies()
 
 
-def simulated_backend(settings: Settings, informers: Informers, group: asyncio.TaskGroup) -> Backend:
-    delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
-    addresses = GuestAddresses()
-    informers.vmis.subscribe(addresses.vmi_changed)
-    if settings.agent_proxy:
-        # The import is late, because only the agents need grpc.
-        from poolhouse.stack.engine.agents.server import SimulatedAgents
+async def simulated_agents(settings: Settings, informers: Informers, addresses: GuestAddresses) -> None:
+    # The import is late, because only the agents need grpc.
+    from poolhouse.stack.engine.agents.server import SimulatedAgents
 
-        agents = SimulatedAgents(informers, addresses)
-        group.create_task(agents.serve(settings.agent_proxy), name="agents")
+    await SimulatedAgents(informers, addresses).serve(settings.agent_proxy)
+
+
+def simulated_backend(settings: Settings, addresses: GuestAddresses | None = None) -> Backend:
+    delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
     simulated = SimulatedHypervisor(addresses), SimulatedImporter(), SimulatedSnapshots()
     return Backend(*simulated, NodeHardware(), lambda node: None, delays)
 

@@ -91,10 +91,15 @@ def _wanted(application: Application, state: ApplicationState) -> tuple[Containe
 
 
 def _stop(container: Container, state: ContainerState, kill_at: float, now: float) -> Iterator[Action | Wait]:
+    """Without a grace period, SIGTERM does not come first: which of the two ends the container would be chance."""
+    if kill_at <= now:
+        if state.signals < 2:
+            yield Stop(container.name, kill=True)
+        return
     if state.signals == 0:
         yield Stop(container.name)
     if state.signals < 2:
-        yield Stop(container.name, kill=True) if kill_at <= now else Wait(kill_at)
+        yield Wait(kill_at)
 
 
 def _probes(container: Container, state: ContainerState, now: float) -> Iterator[Action | Wait]:

@@ -214,6 +214,12 @@ def test_termination_stops_what_runs_and_starts_nothing() -> None:
     assert phase(app, state) == "Failed", "a container never ran"
 
 
+def test_without_a_grace_period_a_container_is_killed_at_once() -> None:
+    app = application(container("a"))
+    state = states.terminating(started(app, states.launched(app, NOW), "a", NOW), 0, NOW)
+    assert plan(app, state, NOW) == ((Stop("a", kill=True),), None)
+
+
 def test_a_container_that_starts_during_the_termination_is_stopped_too() -> None:
     app = application()
     state = states.launched(app, NOW).with_container("main", states.starting(ContainerState()))

@@ -94,7 +94,12 @@ class Recorder:
         timeout = aiohttp.ClientTimeout(total=None)
         url = self._target + str(request.rel_url)
         async with self._session.request(
-            request.method, url, headers=headers, data=await request.read(), timeout=timeout, allow_redirects=False
+            request.method,
+            url,
+            headers=headers,
+            data=await request.read() or None,
+            timeout=timeout,
+            allow_redirects=False,
         ) as answer:
             if right := right_of(request.method, request.path, request.query_string):
                 seen.add(RecordedRequest(right, answer.status))

@@ -246,7 +246,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "cdi.kubevirt.io datavolumes *": "disks",
     "instancetype.kubevirt.io * get": "hardware of VMs with an instance type or a preference",
     " persistentvolumeclaims *": "disks",
-    "policy poddisruptionbudgets *": "budgets of pools",
+    "policy poddisruptionbudgets create|patch|delete": "budgets of pools whose VMs are stopped by evictions",
     "snapshot.kubevirt.io * create|delete": "snapshots before updates",
     " pods list|patch": "lifecycle hooks, limits of retained disks",
 }

@@ -336,6 +336,8 @@ def _manifest(index: int, entry: Entry, shared: Json, options: ImportOptions) ->
         spec["health"] = shared["health"]
     if options.to == "ec2" and entry.instance_type.startswith("mac"):
         spec["readiness"] = {"timeoutSeconds": 2 * MAC_BOOT_SECONDS}
+    if "agent" in shared:
+        spec["claimPolicy"] = {"allowPods": True}  # as the pools of a Virtual Kubelet, which serve Pods only
     spec |= (
         _ec2_spec(entry, shared.get("agent", {}) | shared.get("user_data", {}))
         if options.to == "ec2"

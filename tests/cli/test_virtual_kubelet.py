@@ -78,6 +78,7 @@ def test_a_whole_configuration_supplies_missing_fields() -> None:
     assert document["spec"] == {
         "replicas": 2,
         "default": True,
+        "claimPolicy": {"allowPods": True},
         "incompatiblePolicy": "Orphan",
         "health": {"periodSeconds": 10, "failureThreshold": 3, "terminateThreshold": 17},
         "ec2": {

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
+from urllib.request import Request, urlopen
 
 import boto3
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication
@@ -71,6 +72,8 @@ def ec2() -> Iterator[Ec2]:
     try:
         _, port = server.get_host_and_port()
         endpoint = f"http://127.0.0.1:{port}"
+        # Its state is that of the process, so that another module of tests may have left some.
+        urlopen(Request(f"{endpoint}/moto-api/reset", method="POST"), timeout=30).close()
         client = boto3.client("ec2", region_name=REGION, endpoint_url=endpoint)
         found = Ec2(endpoint, client)
         network = client.create_vpc(CidrBlock="127.0.0.0/16")["Vpc"]["VpcId"]

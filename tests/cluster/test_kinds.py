@@ -186,6 +186,7 @@ async def test_defaults_are_filled_in(api: Api, namespace: str) -> None:
         "paused": False,
         "progressDeadlineSeconds": 600,
         "revisionHistoryLimit": 10,
+        "evictionBudget": "Enabled",
         "autohealing": {
             "startupFailureThreshold": 3,
             "failingStatusSeconds": 300,

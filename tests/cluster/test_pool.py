@@ -520,7 +520,7 @@ async def test_the_burst_limits_the_vms_that_the_controllers_create_at_once(
     slow, kubeconfig = Slow(control_plane.kubeconfig, Random(1)), tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     await place.pool(7)
-    async with slow.serve(kubeconfig), background(run(Settings.read(environment), None, None, None)):
+    async with slow.serve(kubeconfig), background(run(Settings.read(environment), None, None, None, None)):
         await until(place.names, web(*range(1, 8)))
     # On a busy machine, not all requests of a batch are there at the same time.
     assert 1 < slow.most <= most

@@ -137,14 +137,14 @@ ROWS: dict[str, Callable[[], None]] = {
     "Change the pool, overrides, personalization or application of a claim later": changes_nothing_later,
 }
 WITH_ADMISSION = [
-    "Name a Secret for SSH keys or an application that the claimant may not get",
+    "Name a ConfigMap or a Secret for SSH keys or an application that the claimant may not get",
     "Make a claim that counts as a Pod's",
 ]
 
 
 def documented() -> list[str]:
     page = Path(__file__).parents[2].joinpath("docs/security.md").read_text()
-    section = page.partition("### What a claimant can do")[2].partition("\n## ")[0]
+    section = page.partition("### What a claimant can do")[2].partition("\n##")[0]
     return [row for row in re.findall(r"^\| (.+?) \|", section, re.MULTILINE) if row not in ("---", "A claimant can")]
 
 

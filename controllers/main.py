@@ -184,6 +184,7 @@ async def run(
         limits = ReplicaLimits(api, settings.max_replicas)
         planner, burst, seed = Planner(), settings.burst, settings.seed
         machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
+        agents = NetworkAgentClient(settings.agent_proxy)
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits, kept)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, planner, burst, seed, limits)),
@@ -201,7 +202,7 @@ async def run(
                     limits,
                     machines=machines,
                     report_kept=kept,
-                    agents=NetworkAgentClient(settings.agent_proxy),
+                    agents=agents,
                 ),
             ),
         ]
@@ -211,7 +212,7 @@ async def run(
         if node is not None:
             of_node = pod_informer(api, node)
             parts += [
-                virtual_node(api, node, of_node, machines, settings.agent_proxy),
+                virtual_node(api, node, of_node, machines, agents),
                 pods(api, events, of_node),
             ]
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]

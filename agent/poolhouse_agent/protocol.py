@@ -8,7 +8,7 @@ fields and methods: an agent ignores fields that it does not know, and answers U
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -204,6 +204,14 @@ def logs_messages() -> dict[str, Any]:
 @cache
 def health_messages() -> dict[str, Any]:
     return message_classes(HEALTH_PACKAGE, HEALTH_MESSAGES, "proto3")
+
+
+SERVICES: dict[str, tuple[Methods, Callable[[], dict[str, Any]]]] = {
+    SERVICE: (METHODS, messages),
+    LOGS_SERVICE: (LOGS_METHODS, logs_messages),
+    HEALTH_SERVICE: (HEALTH_METHODS, health_messages),
+}
+"""The methods of each service, and the classes of their messages."""
 
 
 def to_message(name: str, value: Json) -> Any:

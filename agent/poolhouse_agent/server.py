@@ -30,23 +30,17 @@ def parse(pod: bytes, default: Mapping[str, Any]) -> Application:
 def new_server(runner: Runner) -> grpc.aio.Server:
     server = grpc.aio.server()
     application, logs = ApplicationService(runner), LogsService(runner)
-    server.add_generic_rpc_handlers(
-        [
-            _handler(protocol.HEALTH_SERVICE, protocol.HEALTH_METHODS, protocol.health_messages(), {"Check": _check}),
-            _handler(
-                protocol.SERVICE,
-                protocol.METHODS,
-                protocol.messages(),
-                {
-                    "LaunchApplication": application.launch,
-                    "TerminateApplication": application.terminate,
-                    "CheckApplicationHealth": application.check,
-                    "WatchApplicationHealth": application.watch,
-                },
-            ),
-            _handler(protocol.LOGS_SERVICE, protocol.LOGS_METHODS, protocol.logs_messages(), {"ReadLogs": logs.read}),
-        ]
-    )
+    calls: dict[str, dict[str, Any]] = {
+        protocol.HEALTH_SERVICE: {"Check": _check},
+        protocol.SERVICE: {
+            "LaunchApplication": application.launch,
+            "TerminateApplication": application.terminate,
+            "CheckApplicationHealth": application.check,
+            "WatchApplicationHealth": application.watch,
+        },
+        protocol.LOGS_SERVICE: {"ReadLogs": logs.read},
+    }
+    server.add_generic_rpc_handlers([_handler(service, calls[service]) for service in protocol.SERVICES])
     return server
 
 
@@ -117,14 +111,15 @@ def _health(status: Mapping[str, Any]) -> Any:
     return protocol.messages()["ApplicationHealthResponse"](podStatus=pod_status)
 
 
-def _handler(service: str, methods: Mapping[str, tuple[str, str]], messages: Mapping[str, Any], calls: Any) -> Any:
+def _handler(service: str, calls: Mapping[str, Any]) -> Any:
+    methods, classes = protocol.SERVICES[service]
     handlers = {}
     for method, (request, response) in methods.items():
         is_stream = response.startswith("[]")
         kind = grpc.unary_stream_rpc_method_handler if is_stream else grpc.unary_unary_rpc_method_handler
         handlers[method] = kind(
             calls[method],
-            request_deserializer=messages[request].FromString,
-            response_serializer=messages[response.removeprefix("[]")].SerializeToString,
+            request_deserializer=classes()[request].FromString,
+            response_serializer=classes()[response.removeprefix("[]")].SerializeToString,
         )
     return grpc.method_handlers_generic_handler(service, handlers)

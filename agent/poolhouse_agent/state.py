@@ -49,7 +49,7 @@ class ContainerState:
     """of the newest run that has ended"""
     restarts: int = 0
     backoff: float = 0
-    """seconds between the next end and the start after it"""
+    """pause in seconds between the end of this run and the start of the next run"""
     refusals: int = 0
     """attempts in a row in which no process could be started"""
     not_before: float = 0

@@ -107,9 +107,9 @@ def build(
     settings: VirtualNodeSettings,
     pods: Informer[Pod],
     machines: Sequence[Network] = (),
-    agent_proxy: str = "",
+    agents: NetworkAgentClient | None = None,
 ) -> Component:
-    """`machines` are networks outside the Pod network in which VMs have addresses, and `agent_proxy` reaches agents."""
+    """`machines` are networks outside the Pod network in which VMs have addresses."""
     pools: Informer[PoolCapacity | None] = Informer(api, Resource.of(WARM_POOL), parse_pool)
     claims: Informer[PodClaim | None] = Informer(
         api, Resource.of(CLAIM), parse_claim, indexes={"pod": lambda claim: [claim.pod_uid] if claim else []}
@@ -123,7 +123,7 @@ def build(
         settings.name,
         lambda uid: claims.store.by("pod", uid),
         VMAgents(api, machines).endpoint,
-        NetworkAgentClient(agent_proxy).logs,
+        (agents or NetworkAgentClient()).logs,
     )
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
 

@@ -9,16 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from controllers.warmpool.agent_protocol import (
-    HEALTH_METHODS,
     HEALTH_SERVICE,
     LOGS_SERVICE,
-    METHODS,
     SERVICE,
+    SERVICES,
     SERVING,
     from_message,
-    health_messages,
-    logs_messages,
-    messages,
     to_message,
 )
 from controllers.warmpool.agent_reasons import AgentReason
@@ -118,15 +114,9 @@ class NetworkAgentClient:
             return await self._connect(endpoint, timeout_seconds)
         from grpc.aio import AioRpcError
 
-        request, response = (health_messages()[name] for name in HEALTH_METHODS["Check"])
         async with self._channel(endpoint) as channel:
-            call = channel.unary_unary(
-                f"/{HEALTH_SERVICE}/Check",
-                request_serializer=request.SerializeToString,
-                response_deserializer=response.FromString,
-            )
             try:
-                answer = await call(request(), timeout=timeout_seconds)
+                answer = await _method(channel, "Check", HEALTH_SERVICE)(timeout_seconds)
             except AioRpcError as error:
                 return _no_answer(endpoint, error)
         if answer.status == SERVING:
@@ -140,7 +130,7 @@ class NetworkAgentClient:
 
         async with self._channel(endpoint) as channel:
             try:
-                await self._call(channel, "LaunchApplication", timeout_seconds, pod=to_message("Pod", pod))
+                await _method(channel, "LaunchApplication")(timeout_seconds, pod=to_message("Pod", pod))
             except AioRpcError as error:
                 refused = error.code() in (StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION)
                 return _no_answer(endpoint, error, AgentReason.LAUNCH_REFUSED if refused else AgentReason.NO_ANSWER)
@@ -155,7 +145,7 @@ class NetworkAgentClient:
 
         async with self._channel(endpoint) as channel:
             with suppress(AioRpcError):
-                async for answer in _method(channel.unary_stream, "WatchApplicationHealth")():
+                async for answer in _method(channel, "WatchApplicationHealth")():
                     found = _parsed(endpoint, answer)
                     if isinstance(found, ApplicationHealth):
                         yield found
@@ -164,15 +154,9 @@ class NetworkAgentClient:
         """The log of a container. `request` has the fields of a LogsRequest. Raises LogsRefused."""
         from grpc.aio import AioRpcError
 
-        classes = logs_messages()
         async with self._channel(endpoint) as channel:
-            call = channel.unary_stream(
-                f"/{LOGS_SERVICE}/ReadLogs",
-                request_serializer=classes["LogsRequest"].SerializeToString,
-                response_deserializer=classes["LogsResponse"].FromString,
-            )
             try:
-                async for answer in call(classes["LogsRequest"](**request)):
+                async for answer in _method(channel, "ReadLogs", LOGS_SERVICE)(**request):
                     yield answer.content
             except AioRpcError as error:
                 raise LogsRefused(error.code().name, error.details() or "") from None
@@ -187,13 +171,13 @@ class NetworkAgentClient:
             content["gracePeriodSeconds"] = int(grace_seconds)
         async with self._channel(endpoint) as channel:
             with suppress(AioRpcError):
-                await self._call(channel, "TerminateApplication", timeout_seconds, **content)
+                await _method(channel, "TerminateApplication")(timeout_seconds, **content)
 
     async def _application_health(self, channel: Any, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
         from grpc.aio import AioRpcError
 
         try:
-            answer = await self._call(channel, "CheckApplicationHealth", timeout_seconds)
+            answer = await _method(channel, "CheckApplicationHealth")(timeout_seconds)
         except AioRpcError as error:
             return _no_answer(endpoint, error)
         return _parsed(endpoint, answer)
@@ -208,9 +192,6 @@ class NetworkAgentClient:
             return Health("Failed", AgentReason.NO_ANSWER, f"{endpoint}: {error}")
         writer.close()
         return HEALTHY
-
-    async def _call(self, channel: Any, method: str, timeout_seconds: float, **content: Any) -> Any:
-        return await _method(channel.unary_unary, method)(timeout=timeout_seconds, **content)
 
     @asynccontextmanager
     async def _channel(self, endpoint: AgentEndpoint) -> AsyncIterator[Any]:
@@ -231,14 +212,18 @@ class NetworkAgentClient:
             yield channel
 
 
-def _method(kind: Callable[..., Any], method: str) -> Callable[..., Any]:
-    request, response = (messages()[name.removeprefix("[]")] for name in METHODS[method])
+def _method(channel: Any, method: str, service: str = SERVICE) -> Callable[..., Any]:
+    """The call of a method, which takes a timeout and the fields of the request. A method with a stream of responses
+    returns them as an iterator."""
+    methods, classes = SERVICES[service]
+    request, response = methods[method]
+    kind = channel.unary_stream if response.startswith("[]") else channel.unary_unary
     call = kind(
-        f"/{SERVICE}/{method}",
-        request_serializer=request.SerializeToString,
-        response_deserializer=response.FromString,
+        f"/{service}/{method}",
+        request_serializer=classes()[request].SerializeToString,
+        response_deserializer=classes()[response.removeprefix("[]")].FromString,
     )
-    return lambda timeout=None, **content: call(request(**content), timeout=timeout)
+    return lambda timeout_seconds=None, **content: call(classes()[request](**content), timeout=timeout_seconds)
 
 
 def _no_answer(endpoint: AgentEndpoint, error: Any, reason: str = AgentReason.NO_ANSWER) -> Health:

@@ -7,11 +7,12 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, NoReturn, Self
 from uuid import uuid4
 
 import aiohttp
@@ -32,8 +33,6 @@ from controllers.shared.hardware_reports import HardwareReports
 from controllers.shared.planner import SWITCH_SECONDS, Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
-from controllers.virtualnode.pods import build as pods
-from controllers.virtualnode.pods import pod_informer
 from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
 from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
@@ -141,16 +140,33 @@ class Settings(ServiceSettings, IdentitySettings):
     )
 
 
-async def run(
-    settings: Settings,
-    certificate_policy: CertificatePolicy | None,
-    ec2: EC2Settings | None,
-    prometheus_server: PrometheusServer | None,
-    node: VirtualNodeSettings | None,
-) -> None:
-    """Without a certificate policy, another program renews the certificates. Without `ec2`, EC2 is disabled. Without a
-    Prometheus, the queries of analyses are errors. Without `node`, there is no virtual node."""
-    registry = CollectorRegistry()
+@dataclass(frozen=True)
+class Configuration:
+    settings: Settings
+    certificates: CertificatePolicy | None = None
+    """None if another program renews the certificates"""
+    ec2: EC2Settings | None = None
+    """None if EC2 is disabled"""
+    prometheus: PrometheusServer | None = None
+    """None if the queries of analyses are errors"""
+    node: VirtualNodeSettings | None = None
+    """None if there is no virtual node"""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str]) -> Self:
+        """Raises ValueError, whose message names the variable."""
+        settings = Settings.read(environment)
+        return cls(
+            settings,
+            read_certificate_policy(environment),
+            read_ec2_settings(environment),
+            PrometheusServer.parse(settings.prometheus_url, settings.prometheus_dir),
+            read_virtual_node(environment),
+        )
+
+
+async def run(configuration: Configuration) -> None:
+    settings, registry = configuration.settings, CollectorRegistry()
     # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
     identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
@@ -177,14 +193,14 @@ async def run(
                 )
             )
         prometheus = None
-        if prometheus_server is not None:
+        if configuration.prometheus is not None:
             session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
-            prometheus = Prometheus(prometheus_server, session)
+            prometheus = Prometheus(configuration.prometheus, session)
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
         planner, burst, seed = Planner(), settings.burst, settings.seed
-        machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
         agents = NetworkAgentClient(settings.agent_proxy)
+        machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits, kept)),
             ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, planner, burst, seed, limits)),
@@ -198,7 +214,7 @@ async def run(
                     registry,
                     planner,
                     seed,
-                    ec2,
+                    configuration.ec2,
                     limits,
                     machines=machines,
                     report_kept=kept,
@@ -209,12 +225,8 @@ async def run(
         parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
         if defaulter is not None:
             parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
-        if node is not None:
-            of_node = pod_informer(api, node)
-            parts += [
-                virtual_node(api, node, of_node, machines, agents),
-                pods(api, events, of_node),
-            ]
+        if configuration.node is not None:
+            parts.append(virtual_node(api, events, configuration.node, agents, machines))
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)
@@ -232,8 +244,8 @@ async def run(
             answers = {path: answer for part in parts for path, answer in part.answers.items()}
             health = health_app(missing, registry, settings.metrics_token)
             health = with_endpoints(health, answers, partial(authenticate, api))
-            if certificate_policy is not None:
-                keeper = certificates(api, settings.namespace, certificate_policy)
+            if configuration.certificates is not None:
+                keeper = certificates(api, settings.namespace, configuration.certificates)
                 alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)
                 group.create_task(lead(alone, keeper.work), name=keeper.name)
             group.create_task(answer(api, settings, health), name="health")
@@ -274,16 +286,13 @@ async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoR
 
 def main() -> int:
     try:
-        settings = Settings.read(os.environ)
-        certificate_policy, ec2 = read_certificate_policy(os.environ), read_ec2_settings(os.environ)
-        node = read_virtual_node(os.environ)
-        prometheus = PrometheusServer.parse(settings.prometheus_url, settings.prometheus_dir)
+        configuration = Configuration.read(os.environ)
     except ValueError as error:
         print(f"poolhouse controllers: {error}", file=sys.stderr)
         return 2
     sys.setswitchinterval(SWITCH_SECONDS)
-    logs.configure("controllers", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings, certificate_policy, ec2, prometheus, node))
+    logs.configure("controllers", configuration.settings.log_format, configuration.settings.log_level)
+    return lifecycle.run(lambda: run(configuration))
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import with_annotation_overrides
 from poolhouse.api.kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
+from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 from poolhouse.api.kinds.warmpool import Health as HealthSpec
 from poolhouse.runtime.reflector import is_older
 from poolhouse.runtime.resource import Key, Resource
@@ -25,9 +26,6 @@ from poolhouse.runtime.resource import Key, Resource
 Json = dict[str, Any]
 
 CLAIMS = Resource.of(CLAIM)
-
-FINISHED_PHASES = frozenset({"Released", "Expired", "Failed"})
-"""A claim never leaves these phases."""
 
 NO_OVERRIDES = Overrides()
 BIND_SECONDS = 300.0
@@ -63,7 +61,7 @@ class Claim:
 
     @property
     def finished(self) -> bool:
-        return self.status.phase in FINISHED_PHASES
+        return self.status.phase in CLAIM_PHASES.terminal
 
     @property
     def notes(self) -> dict[str, str]:

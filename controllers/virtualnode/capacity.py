@@ -12,69 +12,21 @@ Whether a Pod fits into a VM depends on the pool that it names.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import ceil
 
-from controllers.virtualnode.pod import FINISHED, TERMINAL, Pod
-from poolhouse.api.apimachinery.owner_references import controller_of
+from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 
-MAX_CREATED = 1000
-"""VMs that a pool without `maxTotal` would create. It is far above what one moment needs, and keeps sums readable."""
 MI, GI = 1 << 20, 1 << 30
 PLACE = {"cpu": 64, "memory": 256 * GI, "ephemeral-storage": 1024 * GI}
 """What the Node offers for each place that is left: CPUs, and bytes of memory and of storage."""
 
 
-@dataclass(frozen=True, slots=True)
-class PoolCapacity:
-    """The VMs of a warm pool that Pods can get."""
-
-    ready: int = 0
-    creatable: int = 0
-    """VMs that the pool would create for claims while none is ready"""
-    queued: int = 0
-    """claims that wait for a VM"""
-
-
-@dataclass(frozen=True, slots=True)
-class PodClaim:
-    """The claim of a Pod. A finished one holds nothing."""
-
-    uid: str
-    pod_uid: str
-    has_vm: bool
-    vm: str = ""
-    """the name of the VM; empty for an EC2 instance"""
-
-
-def parse_pool(document: Json) -> PoolCapacity | None:
-    """None for a pool that gives Pods no VMs. The status is of either backend."""
-    spec, status = document.get("spec") or {}, document.get("status") or {}
-    policy = spec.get("claimPolicy") or {}
-    if not policy.get("allowPods") or document["metadata"].get("deletionTimestamp"):
-        return None
-    existing = ("replicas", "allocating", "claimed", "terminating")
-    most = spec.get("maxTotal")
-    room = MAX_CREATED if most is None else max(0, most - sum(status.get(each) or 0 for each in existing))
-    creates = policy.get("onEmpty") != "Fail" and not spec.get("paused")
-    return PoolCapacity(status.get("availableReplicas") or 0, room if creates else 0, status.get("queuedClaims") or 0)
-
-
-def parse_claim(document: Json) -> PodClaim | None:
-    """None for a claim that no Pod owns, and for a finished one."""
-    owner, status = controller_of(document), document.get("status") or {}
-    if owner is None or owner.get("kind") != "Pod" or status.get("phase") in FINISHED:
-        return None
-    vm, instance = status.get("vmRef") or {}, status.get("instanceRef")
-    return PodClaim(document["metadata"]["uid"], owner["uid"], bool(vm or instance), vm.get("name") or "")
-
-
-def capacity(pools: Iterable[PoolCapacity | None], claims: Iterable[PodClaim | None], pods: Iterable[Pod]) -> Json:
+def capacity(pools: Iterable[PodPool], claims: Iterable[PodClaim | None], pods: Iterable[Pod]) -> Json:
     """The resources of the Node, as in its status."""
-    offers = [each for each in pools if each is not None]
-    held = {each.pod_uid: each.has_vm for each in claims if each is not None}
+    offers = [each.offer for each in pools if each.allows_pods and not each.deleting]
+    held = {each.pod_uid: bool(each.vm) for each in claims if each is not None and not each.finished}
     bound = [each for each in pods if each.phase not in TERMINAL]
     free = sum(max(0, each.ready + each.creatable - each.queued) for each in offers)
     # A Pod that waits for a VM with its claim takes one that is ready. One without a claim takes none.

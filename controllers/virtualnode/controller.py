@@ -1,32 +1,31 @@
-"""Keeps the virtual Node and its Lease, while this process leads."""
+"""Keeps the virtual Node and its Lease while this process leads, and runs all that belongs to the Node."""
 
 import asyncio
 import logging
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from functools import partial
 
 from controllers.shared.component import Component
-from controllers.virtualnode.capacity import PodClaim, PoolCapacity, capacity, parse_claim, parse_pool
+from controllers.virtualnode.capacity import capacity
 from controllers.virtualnode.endpoint import KubeletApp, serve_endpoint
 from controllers.virtualnode.logs import LogReader
 from controllers.virtualnode.plan import CreateNode, NodeFacts, NotOurs, PatchNode, plan
-from controllers.virtualnode.pod import Pod
+from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.virtualnode.sources import Sources
 from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.probe_address import Network
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.node_lease import NodeLease
-from poolhouse.runtime.resource import NODES, Resource
+from poolhouse.runtime.resource import NODES
 from poolhouse.runtime.store import Store
 
 log = logging.getLogger(__name__)
@@ -38,48 +37,43 @@ FOREIGN_SECONDS = 60.0
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-@dataclass(frozen=True)
-class Offers:
-    """The stores from which the capacity of the Node follows."""
-
-    pools: Store[PoolCapacity | None]
-    claims: Store[PodClaim | None]
-    pods: Store[Pod]
-
-    def resources(self) -> Json:
-        return capacity(self.pools.all(), self.claims.all(), self.pods.all())
-
-
 class NodeController:
     def __init__(
-        self, api: Api, name: str, offers: Offers, now: Callable[[], datetime], endpoint: tuple[str, int] | None = None
+        self,
+        api: Api,
+        name: str,
+        nodes: Store[Json],
+        resources: Callable[[], Json],
+        endpoint: tuple[str, int] | None = None,
     ) -> None:
-        self._api, self._name, self._offers, self._now = api, name, offers, now
+        """`nodes` has the Nodes of Poolhouse, and `resources` are the capacity of this one."""
+        self._api, self._name, self._nodes, self._resources = api, name, nodes, resources
         self._endpoint = endpoint
         self._version = ""
-        self.uid = ""
-        """the UID of our Node; empty while it does not exist"""
+
+    @property
+    def uid(self) -> str:
+        """The UID of our Node; empty while it does not exist."""
+        found = self._nodes.get(("", self._name))
+        return str(found["metadata"]["uid"]) if found else ""
 
     async def reconcile(self, name: str) -> float | None:
-        found = await self._find()
+        # A Node of another program is not in the store, nor is ours for a moment after its creation.
+        found = self._nodes.get(("", name)) or await self._find()
         facts = NodeFacts(name, await self._api_version(), _architecture(), self._endpoint)
-        step = plan(found, facts, self._offers.resources(), self._now())
-        match step:
+        match plan(found, facts, self._resources(), self._api.now()):
             case CreateNode(document):
                 try:
-                    found = await self._api.create(NODES, document)
+                    await self._api.create(NODES, document)
                 except AlreadyExists:
                     return SETTLE_SECONDS
-                log.info("node %s: created, with room for %s Pods", name, found["status"]["capacity"]["pods"])
+                log.info("node %s: created, with room for %s Pods", name, document["status"]["capacity"]["pods"])
             case PatchNode(patch, subresource):
                 await self._api.patch(NODES, None, name, patch, subresource=subresource)
             case NotOurs(message):
                 log.error("%s", message)
-        self.uid = "" if found is None or isinstance(step, NotOurs) else found["metadata"]["uid"]
-        if isinstance(step, NotOurs):
-            return FOREIGN_SECONDS
-        # A patch of the Node may leave another one of its status to do.
-        return SETTLE_SECONDS if isinstance(step, PatchNode) and step.subresource is None else None
+                return FOREIGN_SECONDS
+        return None
 
     async def _find(self) -> Json | None:
         try:
@@ -98,48 +92,46 @@ def _architecture() -> str:
     return ARCHITECTURES.get(machine, machine)
 
 
-def _version_of(document: Json) -> str:
-    return str(document["metadata"].get("resourceVersion"))
+def _whole(document: Json) -> Json:
+    return document
 
 
 def build(
     api: Api,
+    events: EventRecorder,
     settings: VirtualNodeSettings,
-    pods: Informer[Pod],
+    agents: NetworkAgentClient,
     machines: Sequence[Network] = (),
-    agents: NetworkAgentClient | None = None,
 ) -> Component:
     """`machines` are networks outside the Pod network in which VMs have addresses."""
-    pools: Informer[PoolCapacity | None] = Informer(api, Resource.of(WARM_POOL), parse_pool)
-    claims: Informer[PodClaim | None] = Informer(
-        api, Resource.of(CLAIM), parse_claim, indexes={"pod": lambda claim: [claim.pod_uid] if claim else []}
-    )
-    nodes: Informer[str] = Informer(api, NODES, _version_of, label_selector=meta.VIRTUAL_NODE)
+    sources = Sources.of_node(api, settings.name)
+    pods, claims, pools = sources.informers
+    nodes: Informer[Json] = Informer(api, NODES, _whole, label_selector=meta.VIRTUAL_NODE)
+
+    def resources() -> Json:
+        return capacity(pools.store.all(), claims.store.all(), pods.store.all())
+
     listen = settings.listen
     endpoint = (settings.address, listen.port) if listen is not None else None
-    node = NodeController(api, settings.name, Offers(pools.store, claims.store, pods.store), api.now, endpoint)
-    reader = LogReader(
-        api,
-        settings.name,
-        lambda uid: claims.store.by("pod", uid),
-        VMAgents(api, machines).endpoint,
-        (agents or NetworkAgentClient()).logs,
-    )
+    node = NodeController(api, settings.name, nodes.store, resources, endpoint)
+    logs = LogReader(api, settings.name, partial(claims.store.by, "pod"), VMAgents(api, machines).endpoint, agents.logs)
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
+    pod_controller = build_pods(api, events, sources)
 
     def changed(old: object, new: object) -> None:
         controller.enqueue(settings.name, SETTLE_SECONDS)
 
-    for informer in (pools, claims, nodes, pods):
+    for informer in (*sources.informers, nodes):
         informer.subscribe(changed)
 
     async def work() -> None:
         controller.enqueue(settings.name)
         async with asyncio.TaskGroup() as group:
             group.create_task(controller.run(), name=controller.name)
+            group.create_task(pod_controller.run(), name=pod_controller.name)
             group.create_task(NodeLease(api, settings.name, lambda: node.uid).run(), name="node-lease")
             if listen is not None:
-                app = KubeletApp(api, settings.name, reader)
+                app = KubeletApp(api, settings.name, logs)
                 group.create_task(serve_endpoint(app, listen, settings.address), name="kubelet-endpoint")
 
-    return Component("virtual-node", (pools, claims, nodes), work)
+    return Component("virtual-node", (*sources.informers, nodes), work)

@@ -7,7 +7,7 @@ from typing import Any
 
 from controllers.shared.sources import PODS
 from controllers.shared.vmi import parse_vmi_with_pods
-from controllers.virtualnode.capacity import PodClaim
+from controllers.virtualnode.pod import PodClaim
 from controllers.warmpool.agent import AgentEndpoint, LogsRefused
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
@@ -69,7 +69,7 @@ class LogReader:
     api: Api
     node: str
     claims_of: Callable[[str], list[PodClaim | None]]
-    """the unfinished claims of a Pod, by its UID"""
+    """the claims of a Pod, by its UID"""
     endpoint: Callable[[WarmVM], Awaitable[AgentEndpoint | Health]]
     """the endpoint of a VM's agent, or why it cannot be asked"""
     read_agent: Callable[[AgentEndpoint, dict[str, Any]], AsyncIterator[bytes]]
@@ -96,10 +96,10 @@ class LogReader:
         uid = found["metadata"]["uid"]
         if (found.get("spec") or {}).get("nodeName") != self.node:
             raise NoLogs(404, f"Pod {pod} is not on node {self.node}")
-        claim = next((each for each in self.claims_of(uid) if each is not None and each.has_vm), None)
+        claim = next((each for each in self.claims_of(uid) if each is not None and each.vm and not each.finished), None)
         if claim is None:
             raise NoLogs(400, f"Pod {pod} has no VM now, so that there are no logs; the events of the Pod say why")
-        if not claim.vm:
+        if claim.on_ec2:
             raise NoLogs(400, "the logs of EC2 instances are not available")
         try:
             vm = parse_warm_vm(await self.api.get(VMS, namespace, claim.vm))

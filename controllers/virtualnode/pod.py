@@ -1,4 +1,4 @@
-"""The views of a Pod of the virtual node and of its claim."""
+"""The views of a Pod of the virtual node, of its claim, and of the warm pools that could serve it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,13 +11,14 @@ from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 
 TERMINAL = ("Succeeded", "Failed")
 """phases that a Pod never leaves"""
 RESOURCES = ("cpu", "memory", "ephemeral-storage", meta.WARM_VM)
 """resources of which the Node has an amount"""
-FINISHED = ("Released", "Expired", "Failed")
-"""phases that a claim never leaves"""
+MAX_CREATED = 1000
+"""VMs that a pool without `maxTotal` would create. It is far above what one moment needs, and keeps sums readable."""
 NOTES = (meta.CLAIM_NAME, meta.VM, meta.WARM_STATE)
 """annotations of a Pod whose VM was handed over: its claim, its VM, and the state of the VM"""
 
@@ -109,6 +110,8 @@ class PodClaim:
     released: bool
     """whether the release is requested"""
     vm: str
+    """the name of the VM, or the ID of the EC2 instance"""
+    on_ec2: bool
     handed_over: bool
     bound_at: str
     finished_at: str
@@ -124,7 +127,7 @@ class PodClaim:
 
     @property
     def finished(self) -> bool:
-        return self.phase in FINISHED
+        return self.phase in CLAIM_PHASES.terminal
 
     @property
     def not_ready(self) -> tuple[str, str, str, str] | None:
@@ -151,6 +154,7 @@ def parse_claim(document: Json) -> PodClaim | None:
         phase=phase,
         released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")),
         vm=text("vmRef", "name") or text("instanceRef", "id") or "",
+        on_ec2=bool(text("instanceRef", "id")),
         handed_over=bool(text("readyAt")),
         bound_at=text("boundAt") or "",
         finished_at=text("finishedAt") or "",
@@ -170,8 +174,19 @@ def _obstacle(phase: str, status: Json) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
+class Offer:
+    """The VMs of a warm pool that Pods can get."""
+
+    ready: int = 0
+    creatable: int = 0
+    """VMs that the pool would create for claims while none is ready"""
+    queued: int = 0
+    """claims that wait for a VM"""
+
+
+@dataclass(frozen=True)
 class PodPool:
-    """What the controllers need of a warm pool to say whether a Pod may use it."""
+    """What the controllers need of a warm pool: whether Pods may use it, and how many VMs it has for them."""
 
     namespace: str
     name: str
@@ -180,6 +195,8 @@ class PodPool:
     uid: str
     allows_pods: bool
     deleting: bool
+    offer: Offer = field(default=Offer(), compare=False)
+    """Pools are equal if the same Pods may use them."""
 
 
 def parse_pool(document: Json) -> PodPool:
@@ -192,4 +209,13 @@ def parse_pool(document: Json) -> PodPool:
         uid=metadata["uid"],
         allows_pods=bool(at(spec, "claimPolicy", "allowPods")),
         deleting=bool(metadata.get("deletionTimestamp")),
+        offer=_offer(spec, document.get("status") or {}),
     )
+
+
+def _offer(spec: Json, status: Json) -> Offer:
+    """From the status of a pool of either backend."""
+    most, existing = spec.get("maxTotal"), ("replicas", "allocating", "claimed", "terminating")
+    room = MAX_CREATED if most is None else max(0, most - sum(status.get(each) or 0 for each in existing))
+    creates = at(spec, "claimPolicy", "onEmpty") != "Fail" and not spec.get("paused")
+    return Offer(status.get("availableReplicas") or 0, room if creates else 0, status.get("queuedClaims") or 0)

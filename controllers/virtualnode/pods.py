@@ -3,9 +3,8 @@
 from dataclasses import dataclass, field
 from math import inf
 
-from controllers.shared.component import Component
 from controllers.shared.sources import PODS
-from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_claim, parse_pod, parse_pool
+from controllers.virtualnode.pod import Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_plan import (
     RETRY_SECONDS,
     CreateClaim,
@@ -19,16 +18,14 @@ from controllers.virtualnode.pod_plan import (
 )
 from controllers.virtualnode.pod_status import Waiting
 from controllers.virtualnode.reasons import PodReason
-from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.virtualnode.sources import Sources
 from controllers.virtualnode.translate import Refused, claim_name, claim_of
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder, view_reference
-from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.runtime.store import Store
 
@@ -150,20 +147,8 @@ class PodController:
         return self.pools.by("namespace", pod.namespace)
 
 
-def pod_informer(api: Api, settings: VirtualNodeSettings) -> Informer[Pod]:
-    """The Pods of the Node, which the controllers of the Pods and of the Node share."""
-    return Informer(
-        api, PODS, parse_pod, field_selector=f"spec.nodeName={settings.name}", indexes={"namespace": _namespace}
-    )
-
-
-def _namespace(view: Pod | PodPool) -> tuple[str]:
-    return (view.namespace,)
-
-
-def build(api: Api, events: EventRecorder, pods: Informer[Pod]) -> Component:
-    claims: Informer[PodClaim | None] = Informer(api, CLAIMS, parse_claim)
-    pools: Informer[PodPool] = Informer(api, Resource.of(WARM_POOL), parse_pool, indexes={"namespace": _namespace})
+def build(api: Api, events: EventRecorder, sources: Sources) -> Controller[Key]:
+    pods, claims, pools = sources.informers
     pod_controller = PodController(api, events, pods.store, claims.store, pools.store)
     controller: Controller[Key] = Controller("pod", pod_controller.reconcile, workers=WORKERS, metrics=api.metrics)
 
@@ -177,11 +162,11 @@ def build(api: Api, events: EventRecorder, pods: Informer[Pod]) -> Component:
 
     def pool_changed(old: PodPool | None, new: PodPool | None) -> None:
         """Another pool may be the default pool now, so all Pods of the namespace look again."""
-        if (pool := new or old) is not None:
+        if old != new and (pool := new or old) is not None:
             for pod in pods.store.by("namespace", pool.namespace):
                 controller.enqueue(pod.key)
 
     pods.subscribe(pod_changed)
     claims.subscribe(claim_changed)
     pools.subscribe(pool_changed)
-    return Component("virtual-node-pods", (pods, claims, pools), controller.run)
+    return controller

@@ -3,8 +3,9 @@
 import re
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 
-FINISHED = ("Released", "Expired", "Failed")
+FINISHED = CLAIM_PHASES.terminal
 STEPS = {
     "queuedMs": "in the queue",
     "bindMs": "to assign the VM",

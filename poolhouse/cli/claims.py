@@ -175,11 +175,9 @@ def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
 
 def extended_ttl(document: Json, seconds: int) -> int:
     """The new `spec.ttlSeconds`. Raises `Failed` for a claim that has ended, has no VM yet, or does not expire."""
-    from poolhouse.api.kinds.claim import CLAIM as KIND
-
     name, spec, status = document["metadata"]["name"], document.get("spec") or {}, document.get("status") or {}
     phase, expires, bound = status.get("phase") or "Pending", status.get("expiresAt"), status.get("boundAt")
-    if KIND.phases is not None and phase in (KIND.phases.failed, *KIND.phases.finished, "Releasing"):
+    if phase in (*FINISHED, "Releasing"):
         raise Failed(f"{name} is {phase}, so it has no VM to keep; make a new claim")
     if expires is None or bound is None:
         if spec.get("ttlSeconds") is None:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from controllers.shared.sources import PODS
-from controllers.virtualnode.pods import build, pod_informer
-from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.virtualnode.pods import build
+from controllers.virtualnode.sources import Sources
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
@@ -33,10 +33,11 @@ async def virtual_node(kubeconfig: Path) -> AsyncIterator[None]:
     """The controller of Pods. Pods name the node themselves, because no scheduler runs here."""
     async with await Api.connect(kubeconfig, user_agent="test-pods") as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, pod_informer(api, VirtualNodeSettings(name=NODE)))
-        async with background(events.run(), *(each.run() for each in part.informers)) as start:
-            await synced(part.informers)
-            start(part.work())
+        sources = Sources.of_node(api, NODE)
+        controller = build(api, events, sources)
+        async with background(events.run(), *(each.run() for each in sources.informers)) as start:
+            await synced(sources.informers)
+            start(controller.run())
             yield
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from aiohttp import web as web_server
 
-from controllers.main import Settings, run
+from controllers.main import Configuration, Settings, run
 from controllers.pool.observe import POOLS
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
@@ -520,7 +520,7 @@ async def test_the_burst_limits_the_vms_that_the_controllers_create_at_once(
     slow, kubeconfig = Slow(control_plane.kubeconfig, Random(1)), tmp_path / "kubeconfig"
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig))
     await place.pool(7)
-    async with slow.serve(kubeconfig), background(run(Settings.read(environment), None, None, None, None)):
+    async with slow.serve(kubeconfig), background(run(Configuration(Settings.read(environment)))):
         await until(place.names, web(*range(1, 8)))
     # On a busy machine, not all requests of a batch are there at the same time.
     assert 1 < slow.most <= most

@@ -15,6 +15,11 @@ class Phases:
     finished: tuple[str, ...] = ()
     """phases of objects that `poolhouse overview` omits; it omits failed objects an hour after `status.finishedAt`"""
 
+    @property
+    def terminal(self) -> tuple[str, ...]:
+        """The phases that an object never leaves."""
+        return (*self.finished, self.failed)
+
 
 @dataclass(frozen=True)
 class ResourceType:
@@ -78,13 +83,14 @@ WARM_POOLS = ResourceType(
     ready_replicas="availableReplicas",
     updated_replicas="updatedReplicas",
 )
+CLAIM_PHASES = Phases(ready="Ready", failed="Failed", finished=("Released", "Expired"))
 CLAIMS = ResourceType(
     "poolhouse.dev",
     ("v1alpha1",),
     "VirtualMachineClaim",
     "virtualmachineclaims",
     ("vmclaim", "vmclaims"),
-    phases=Phases(ready="Ready", failed="Failed", finished=("Released", "Expired")),
+    phases=CLAIM_PHASES,
 )
 OURS = (POOLS, REPLICA_SETS, MIGRATION_POLICIES, WARM_POOLS, CLAIMS)
 """the resources of the kinds of Poolhouse"""

@@ -6,10 +6,11 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from controllers.claim.snapshot import FINISHED_PHASES, Claim, ClaimSnapshot, Timeline, parse_claim
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Timeline, parse_claim
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, ago
 
@@ -28,7 +29,7 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
         if key in given:
             metadata[key] = given.pop(key)
     status = dict(status or {})
-    if status.get("phase") in FINISHED_PHASES:
+    if status.get("phase") in CLAIM_PHASES.terminal:
         status.setdefault("observedGeneration", 1)
     return parse_claim({"metadata": metadata, "spec": {"poolName": "web", **given}, "status": status})
 

@@ -6,22 +6,27 @@ from typing import Any
 
 import pytest
 
-from controllers.virtualnode.capacity import MAX_CREATED, capacity, parse_claim, parse_pool
-from controllers.virtualnode.pod import parse_pod
+from controllers.virtualnode.capacity import capacity
+from controllers.virtualnode.pod import MAX_CREATED, parse_claim, parse_pod, parse_pool
 from tests.controllers.virtualnode.pods import pod
 
 
 def pool(*, ready: int = 0, claimed: int = 0, queued: int = 0, deleted: bool = False, **spec: Any) -> dict[str, Any]:
     policy = {"allowPods": True, "onEmpty": spec.pop("onEmpty", "Fail")}
     status = {"availableReplicas": ready, "replicas": ready, "claimed": claimed, "queuedClaims": queued}
-    metadata = {"name": "p", **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {})}
+    metadata = {
+        "namespace": "n",
+        "name": "p",
+        "uid": "p",
+        **({"deletionTimestamp": "2026-01-01T00:00:00Z"} if deleted else {}),
+    }
     return {"metadata": metadata, "spec": {"claimPolicy": policy, **spec}, "status": status}
 
 
 def claim(*, phase: str = "Ready", owner: str = "Pod", vm: str | None = "vmRef", of: str = "u-1") -> dict[str, Any]:
-    owners = [{"kind": owner, "name": "p", "uid": of, "controller": True}]
-    status = {"phase": phase, **({vm: {"name": "x"}} if vm else {})}
-    return {"metadata": {"uid": "c", "ownerReferences": owners}, "status": status}
+    owners = [{"apiVersion": "v1", "kind": owner, "name": "p", "uid": of, "controller": True}]
+    status = {"phase": phase, **({vm: {"name": "x", "id": "x"}} if vm else {})}
+    return {"metadata": {"namespace": "n", "name": "c", "uid": "c", "ownerReferences": owners}, "status": status}
 
 
 def a_pod(uid: str = "u-1", *, phase: str = "Pending", **requests: str) -> dict[str, Any]:
@@ -33,7 +38,11 @@ def cpus(amount: str) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": amount}}}
 
 
-NO_POLICY = {"metadata": {"name": "p"}, "spec": {"replicas": 5}, "status": {"availableReplicas": 5}}
+NO_POLICY = {
+    "metadata": {"namespace": "n", "name": "p", "uid": "p"},
+    "spec": {"replicas": 5},
+    "status": {"availableReplicas": 5},
+}
 WARM_VM = {"poolhouse.dev/warm-vm": "1"}
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from controllers.virtualnode.callers import TOKEN_REVIEWS, user_of
-from controllers.virtualnode.capacity import PodClaim
 from controllers.virtualnode.endpoint import KubeletApp
 from controllers.virtualnode.logs import LogReader, log_request
+from controllers.virtualnode.pod import PodClaim, parse_claim
 from controllers.warmpool.agent import AgentEndpoint, LogsRefused
 from controllers.warmpool.backends import Health
 from poolhouse.api.kinds import meta
@@ -29,7 +29,17 @@ USER = {"username": "kube-apiserver", "groups": ["kubelet-callers", "system:auth
 POD = {"metadata": {"name": "app", "namespace": "n", "uid": "p"}, "spec": {"nodeName": "poolhouse"}}
 VM = {"metadata": {"name": "vm", "namespace": "n", "uid": "v", "labels": {meta.CLAIM_UID: "c"}}}
 VMI = {"metadata": {"name": "vm", "namespace": "n", "uid": "i", "ownerReferences": [{"uid": "v", "controller": True}]}}
-CLAIM = PodClaim("c", "p", has_vm=True, vm="vm")
+
+
+def a_claim(**status: Any) -> PodClaim:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": "p", "controller": True}
+    metadata = {"namespace": "n", "name": "app", "uid": "c", "ownerReferences": [owner]}
+    found = parse_claim({"metadata": metadata, "status": {"phase": "Ready", **status}})
+    assert found is not None
+    return found
+
+
+CLAIM = a_claim(vmRef={"name": "vm"})
 
 
 @pytest.mark.parametrize(
@@ -194,12 +204,15 @@ TAKEN = {**VM, "metadata": {**VM["metadata"], "labels": {meta.CLAIM_UID: "other"
         pytest.param(Cluster(VM), Agent(), (CLAIM,), 404, "does not exist", id="no Pod"),
         pytest.param(Cluster(ELSEWHERE), Agent(), (CLAIM,), 404, "is not on node poolhouse", id="another node's Pod"),
         pytest.param(Cluster(), Agent(), (), 400, "has no VM now", id="a Pod that waits"),
+        pytest.param(
+            Cluster(), Agent(), (a_claim(phase="Released", vmRef={"name": "vm"}),), 400, "has no VM", id="its end"
+        ),
         pytest.param(Cluster(POD, VM), Agent(), (CLAIM,), 404, "does not run any more", id="the VM is gone"),
         pytest.param(
             Cluster(POD, TAKEN, VMI), Agent(), (CLAIM,), 404, "no longer that of Pod", id="a VM of another claim"
         ),
         pytest.param(
-            Cluster(), Agent(), (PodClaim("c", "p", has_vm=True),), 400, "EC2 instances", id="an EC2 instance"
+            Cluster(), Agent(), (a_claim(instanceRef={"id": "i-1"}),), 400, "EC2 instances", id="an EC2 instance"
         ),
         pytest.param(
             Cluster(),

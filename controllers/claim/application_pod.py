@@ -89,7 +89,7 @@ async def _read(api: Api, namespace: str, application: Application) -> Contents 
             raise
         except ApiError as error:
             message = f"application: {kind} {name}: {error.message}; see Applications in the documentation of claims"
-            return Failure(ClaimReason.SECRETS_FORBIDDEN, message)
+            return Failure(ClaimReason.APPLICATION_SOURCE_FORBIDDEN, message)
     return Contents(found)
 
 

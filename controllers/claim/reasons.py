@@ -24,6 +24,10 @@ class ClaimReason(Reason):
         "ApplicationSourceMissing",
         "A ConfigMap, a Secret or an entry that the application needs does not exist.",
     )
+    APPLICATION_SOURCE_FORBIDDEN = (
+        "ApplicationSourceForbidden",
+        "The controllers may not read a ConfigMap or a Secret that the application needs.",
+    )
     NO_CAPACITY = "NoCapacity", "No VM is ready, and `onEmpty` is Fail."
     QUEUED = "Queued", "The claim waits in the queue."
     BIND_TIMEOUT = "BindTimeout", "No VM was bound within `bindTimeoutSeconds`."

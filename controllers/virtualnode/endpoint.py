@@ -131,8 +131,8 @@ async def _until_disconnect(receive: Any) -> None:
 
 
 async def _answer(send: Any, code: int, text: str, *, status: bool = False) -> None:
-    """With `status`, the text is in a Status: for exec and the like, API servers take a sentence with a colon for YAML,
-    and kubectl then shows nothing of it."""
+    """`status` puts the text into a Status. kubectl shows a refused exec, attach or port-forward only as a Status: the
+    API server reads a body that is not one as YAML, and a sentence with a colon then becomes a map."""
     if status:
         document = {"apiVersion": "v1", "kind": "Status", "status": "Failure", "message": text, "code": code}
         text = json.dumps(document)

@@ -72,7 +72,7 @@ Step = CreateClaim | ReleaseClaim | RetryClaim | RemovePod | WriteStatus | Wait
 
 
 def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Waiting | None, now: datetime) -> Step:
-    """`pools` are those of the Pod's namespace, `refused` is why this process could not create a claim before."""
+    """`pools` are those of the Pod's namespace. `refused` is set if the API server has refused the Pod's claim."""
     if pod.deleting:
         return _plan_deleting(pod, claim, now)
     if pod.phase in TERMINAL:

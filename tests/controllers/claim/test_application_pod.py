@@ -153,7 +153,11 @@ async def test_the_identity_of_the_application(owner: Json | None, name: str, ui
             id="no text",
         ),
         pytest.param(
-            Objects(tokens=Forbidden("no right")), {"env": [TOKEN]}, "SecretsForbidden", "no right", id="no right"
+            Objects(tokens=Forbidden("no right")),
+            {"env": [TOKEN]},
+            "ApplicationSourceForbidden",
+            "no right",
+            id="no right",
         ),
     ],
 )

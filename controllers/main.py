@@ -24,7 +24,7 @@ from controllers.certificates.observe import CertificatePolicy
 from controllers.certificates.settings import read_policy as read_certificate_policy
 from controllers.defaulting.controller import build as defaulting
 from controllers.migrationpolicy.controller import build as policy
-from controllers.pool.controller import build as pool
+from controllers.pool.component import build as pool
 from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate

@@ -1,33 +1,19 @@
 """Reconciles pools, and maps events to pools."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from typing import ParamSpec, TypeVar
 
-from prometheus_client import CollectorRegistry
-
-from controllers.pool import simulate
 from controllers.pool.actions import Create, Delete, Update
 from controllers.pool.analysis import Measurement, with_measurements
 from controllers.pool.apply import PoolOutcome, PoolWriter
-from controllers.pool.collected_disks import find_collected
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
 from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
-from controllers.pool.measure import Measurer
 from controllers.pool.memory import PoolMemory
-from controllers.pool.metrics import OrphanedDisks, PoolMetrics
+from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import (
-    DISK_SOURCE,
-    POOL_SOURCE,
-    POOLS,
-    REVISION_SOURCE,
-    VM_SOURCE,
-    VMI_SOURCE,
     Stores,
     content_of,
     is_unowned,
@@ -35,42 +21,27 @@ from controllers.pool.observe import (
     revisions_of,
 )
 from controllers.pool.outages import open_outages, outage_decisions
-from controllers.pool.prometheus import Prometheus
 from controllers.pool.revisions import Revision, new_revision
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
 from controllers.pool.status import invalid_spec_status
-from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.sets.records import Records
-from controllers.sets.simulation import PlanEndpoint
-from controllers.sets.write_batches import WriteBatches, retry_unless_done
-from controllers.shared.component import Component
-from controllers.shared.creation import DefaultingCreator
-from controllers.shared.data_sources import DATA_SOURCES, parse_data_source
+from controllers.sets.write_batches import retry_unless_done
 from controllers.shared.decisions import without_recorded
-from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
-from controllers.shared.hardware_reports import ReportKept
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of, parent_and_ordinal
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
-from controllers.shared.sources import NODE_SOURCE, Node
+from controllers.shared.sources import Node
 from controllers.shared.status_writer import StatusWriter
-from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk, disk_names
 from controllers.shared.vmi import VMI
-from defaulter.contract import Defaulter
-from poolhouse.api.kinds.pool import POOL, Healing, PoolStatus
+from poolhouse.api.kinds.pool import Healing, PoolStatus
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
-from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.events import EventRecorder
-from poolhouse.runtime.expectations import Expectations
-from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
+from poolhouse.runtime.resource import Key
 
 GATHER_SECONDS = 0.1
 """Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
@@ -516,129 +487,3 @@ def _pool_uid(vm: VM) -> str:
 
 def _shown(vm: VM) -> tuple[str, ...]:
     return vm.name, has_revision(vm.name, vm.revision)
-
-
-SETTLE_SECONDS = 30.0
-"""How long the controller waits until it knows whether the cluster serves snapshots. Until then, pools that take
-snapshots update no VM."""
-BUDGETS_SECONDS = 5.0
-"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
-UNKNOWN_STATE = DiskState("DataVolumes are not listed yet")
-EXPECTATIONS_SECONDS = 30.0
-"""Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
-pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
-
-
-def build(
-    api: Api,
-    recorder: EventRecorder,
-    defaulter: Defaulter | None,
-    registry: CollectorRegistry,
-    planner: Planner,
-    burst: int,
-    seed: str,
-    prometheus: Prometheus | None = None,
-    limits: ReplicaLimits | None = None,
-    report_kept: ReportKept = lambda vm, why: None,
-) -> Component:
-    """Without a Prometheus, the queries of analyses are errors."""
-    pools, vms, revisions = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), REVISION_SOURCE.informer(api)
-    vmis, disks = VMI_SOURCE.informer(api), DISK_SOURCE.informer(api)
-    snapshots, restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
-    budgets = BUDGET_SOURCE.optional_informer(api)
-    data_volumes = DATA_VOLUME_SOURCE.optional_informer(api)
-    data_sources = OptionalInformer(api, DATA_SOURCES, parse_data_source)
-
-    def disk_state(key: Key) -> DiskState | None:
-        if not data_volumes.known:
-            return UNKNOWN_STATE
-        return (data_volumes.get(key[1], key[0]) or DiskState()) if data_volumes.served else None
-
-    kubevirts = OptionalInformer(api, KUBEVIRTS, excerpt)
-
-    def cluster() -> ClusterSettings | None:
-        found = choose(kubevirts.all)
-        return ClusterSettings.of(found) if found is not None else None
-
-    nodes = NODE_SOURCE.informer(api)
-    stores = Stores(
-        pools.store,
-        vms.store,
-        revisions.store,
-        vmis.store,
-        disks.store,
-        snapshots,
-        restores,
-        nodes.store,
-        disk_state,
-        lambda namespace: data_volumes.by("left", namespace),
-        lambda key: data_sources.get(key[1], key[0]),
-        cluster,
-        budgets,
-        limit_of(limits),
-    )
-    registry.register(OrphanedDisks(pools.store, disks.store))
-    events = PoolEvents(recorder)
-    pooling = PoolController(
-        stores=stores,
-        writer=PoolWriter(
-            api,
-            WriteBatches(events, Expectations(EXPECTATIONS_SECONDS), api.monotonic),
-            DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept),
-            Subresources(api, api.monotonic),
-            events,
-        ),
-        statuses=StatusWriter(api, POOLS, api.monotonic),
-        events=events,
-        metrics=PoolMetrics(registry),
-        planner=planner,
-        burst=burst,
-        clock=api.monotonic,
-        now=api.now,
-        find_collected=partial(find_collected, api),
-    )
-    controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
-    pools.subscribe(partial(pooling.pool_changed, controller.enqueue))
-    enqueue_after_changes(limits, pools.store, controller.enqueue)
-    vms.subscribe(partial(pooling.vm_changed, controller.enqueue))
-    vmis.subscribe(partial(pooling.vmi_changed, controller.enqueue))
-    nodes.subscribe(partial(pooling.node_changed, controller.enqueue))
-    revisions.subscribe(partial(pooling.revision_changed, controller.enqueue))
-    disks.subscribe(partial(pooling.disk_changed, controller.enqueue))
-    snapshots.subscribe(lambda: pooling.snapshots_served(controller.enqueue, snapshots.served))
-    snapshots.subscribe_objects(partial(pooling.snapshot_changed, controller.enqueue))
-    restores.subscribe_objects(partial(pooling.restore_changed, controller.enqueue))
-    budgets.subscribe_objects(partial(pooling.budget_changed, controller.enqueue))
-    data_sources.subscribe(partial(pooling.data_sources_changed, controller.enqueue))
-    data_volumes.subscribe(partial(pooling.data_volumes_changed, controller.enqueue))
-
-    kubevirts.subscribe(partial(pooling.cluster_changed, controller.enqueue))
-
-    measurer = Measurer(
-        api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
-    )
-    # The slots of the queries limit the measurements, and the time that a query waits for one must be in no deadline.
-    measuring: Controller[Key] = Controller(
-        "pool-analysis", measurer.measure, workers=None, deadline_seconds=None, metrics=api.metrics
-    )
-    pooling.measure_after = measuring.enqueue
-
-    async def work() -> None:
-        try:
-            async with asyncio.TaskGroup() as group:
-                optional = snapshots, restores, data_volumes, data_sources, kubevirts
-                for each in (*optional, budgets):
-                    group.create_task(each.run())
-                # Without the DataSources, a new pool would have a revision without their images first.
-                await asyncio.gather(*(each.settled(SETTLE_SECONDS) for each in optional))
-                await budgets.settled(BUDGETS_SECONDS)
-                pooling.begin()
-                group.create_task(measuring.run(), name="pool-analysis")
-                await controller.run()
-        finally:
-            pooling.forget()
-
-    endpoint = PlanEndpoint(api, VMS, POOL, planner, simulate.answer)
-    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, burst)
-    informers = (pools, vms, revisions, vmis, disks, nodes)
-    return Component("pool", informers, work, answers={POOL.plan_path: endpoint})

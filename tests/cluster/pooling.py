@@ -14,7 +14,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
-from controllers.pool.controller import build
+from controllers.pool.component import build
 from controllers.pool.observe import POOLS
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits

@@ -11,7 +11,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build as policy
-from controllers.pool.controller import build as pool
+from controllers.pool.component import build as pool
 from controllers.replicaset.controller import build as replicaset
 from controllers.shared.component import Component
 from controllers.shared.series import Gauge

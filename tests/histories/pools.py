@@ -11,7 +11,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controllers.pool.controller import build as build_pool
+from controllers.pool.component import build as build_pool
 from controllers.pool.gates.hooks import ABANDON
 from controllers.pool.observe import POOLS, REVISIONS
 from controllers.shared.component import Component

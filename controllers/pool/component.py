@@ -1,0 +1,223 @@
+"""Assembles the pool controller: its informers, the handlers of their events, its queues and its endpoint."""
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+from prometheus_client import CollectorRegistry
+
+from controllers.pool import simulate
+from controllers.pool.apply import PoolWriter
+from controllers.pool.collected_disks import find_collected
+from controllers.pool.controller import Enqueue, PoolController
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
+from controllers.pool.events import PoolEvents
+from controllers.pool.measure import Measurer
+from controllers.pool.metrics import OrphanedDisks, PoolMetrics
+from controllers.pool.observe import (
+    DISK_SOURCE,
+    POOL_SOURCE,
+    POOLS,
+    REVISION_SOURCE,
+    VM_SOURCE,
+    VMI_SOURCE,
+    Stores,
+)
+from controllers.pool.prometheus import Prometheus
+from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
+from controllers.sets.simulation import PlanEndpoint
+from controllers.sets.write_batches import WriteBatches
+from controllers.shared.component import Component
+from controllers.shared.creation import DefaultingCreator
+from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
+from controllers.shared.hardware_reports import ReportKept
+from controllers.shared.planner import Planner
+from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
+from controllers.shared.sources import NODE_SOURCE, Node
+from controllers.shared.status_writer import StatusWriter
+from controllers.shared.subresources import Subresources
+from controllers.shared.vm import VM, RetainedDisk
+from controllers.shared.vmi import VMI
+from defaulter.contract import Defaulter
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.controller import Controller
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
+
+SETTLE_SECONDS = 30.0
+"""Time in which the controller waits to learn whether the cluster serves what it may lack. Until it knows of snapshots,
+pools that take snapshots update no VM; without the DataSources, a new pool would first have a revision without their
+images."""
+BUDGETS_SECONDS = 5.0
+"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
+UNKNOWN_STATE = DiskState("DataVolumes are not listed yet")
+EXPECTATIONS_SECONDS = 30.0
+"""Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
+pool for long. Names by ordinal and deletions by UID make plans from stale stores safe."""
+
+
+@dataclass(frozen=True)
+class Informers:
+    pools: Informer[Pool | InvalidPool]
+    vms: Informer[VM]
+    vmis: Informer[VMI]
+    revisions: Informer[Revision]
+    disks: Informer[RetainedDisk]
+    nodes: Informer[Node]
+    # What the cluster may not serve.
+    snapshots: OptionalInformer[VMSnapshot]
+    restores: OptionalInformer[VMRestore]
+    data_volumes: OptionalInformer[DiskState]
+    data_sources: OptionalInformer[DataSource]
+    kubevirts: OptionalInformer[Json]
+    budgets: OptionalInformer[EvictionBudget]
+
+    @classmethod
+    def connect(cls, api: Api) -> Self:
+        return cls(
+            POOL_SOURCE.informer(api),
+            VM_SOURCE.informer(api),
+            VMI_SOURCE.informer(api),
+            REVISION_SOURCE.informer(api),
+            DISK_SOURCE.informer(api),
+            NODE_SOURCE.informer(api),
+            SNAPSHOT_SOURCE.optional_informer(api),
+            RESTORE_SOURCE.optional_informer(api),
+            DATA_VOLUME_SOURCE.optional_informer(api),
+            OptionalInformer(api, DATA_SOURCES, parse_data_source),
+            OptionalInformer(api, KUBEVIRTS, excerpt),
+            BUDGET_SOURCE.optional_informer(api),
+        )
+
+    @property
+    def required(self) -> tuple[Informer[Any], ...]:
+        return self.pools, self.vms, self.revisions, self.vmis, self.disks, self.nodes
+
+    @property
+    def optional(self) -> dict[OptionalInformer[Any], float]:
+        """How long the controller waits at its start for each, in seconds."""
+        settling = self.snapshots, self.restores, self.data_volumes, self.data_sources, self.kubevirts
+        return {**dict.fromkeys(settling, SETTLE_SECONDS), self.budgets: BUDGETS_SECONDS}
+
+    def stores(self, limits: ReplicaLimits | None) -> Stores:
+        return Stores(
+            pools=self.pools.store,
+            vms=self.vms.store,
+            revisions=self.revisions.store,
+            vmis=self.vmis.store,
+            retained_disks=self.disks.store,
+            vm_snapshots=self.snapshots,
+            restores=self.restores,
+            nodes=self.nodes.store,
+            disk_state=self._disk_state,
+            left_disks=partial(self.data_volumes.by, "left"),
+            data_source=lambda key: self.data_sources.get(key[1], key[0]),
+            cluster=self._cluster,
+            budgets=self.budgets,
+            replica_limit=limit_of(limits),
+        )
+
+    def _disk_state(self, key: Key) -> DiskState | None:
+        if not self.data_volumes.known:
+            return UNKNOWN_STATE
+        return (self.data_volumes.get(key[1], key[0]) or DiskState()) if self.data_volumes.served else None
+
+    def _cluster(self) -> ClusterSettings | None:
+        found = choose(self.kubevirts.all)
+        return ClusterSettings.of(found) if found is not None else None
+
+    def subscribe(self, pooling: PoolController, enqueue: Enqueue) -> None:
+        self.pools.subscribe(partial(pooling.pool_changed, enqueue))
+        self.vms.subscribe(partial(pooling.vm_changed, enqueue))
+        self.vmis.subscribe(partial(pooling.vmi_changed, enqueue))
+        self.nodes.subscribe(partial(pooling.node_changed, enqueue))
+        self.revisions.subscribe(partial(pooling.revision_changed, enqueue))
+        self.disks.subscribe(partial(pooling.disk_changed, enqueue))
+        self.snapshots.subscribe(lambda: pooling.snapshots_served(enqueue, self.snapshots.served))
+        self.snapshots.subscribe_objects(partial(pooling.snapshot_changed, enqueue))
+        self.restores.subscribe_objects(partial(pooling.restore_changed, enqueue))
+        self.budgets.subscribe_objects(partial(pooling.budget_changed, enqueue))
+        self.data_sources.subscribe(partial(pooling.data_sources_changed, enqueue))
+        self.data_volumes.subscribe(partial(pooling.data_volumes_changed, enqueue))
+        self.kubevirts.subscribe(partial(pooling.cluster_changed, enqueue))
+
+
+def _controller(
+    api: Api,
+    stores: Stores,
+    events: PoolEvents,
+    creator: DefaultingCreator,
+    metrics: PoolMetrics,
+    planner: Planner,
+    burst: int,
+) -> PoolController:
+    batches = WriteBatches(events, Expectations(EXPECTATIONS_SECONDS), api.monotonic)
+    return PoolController(
+        stores=stores,
+        writer=PoolWriter(api, batches, creator, Subresources(api, api.monotonic), events),
+        statuses=StatusWriter(api, POOLS, api.monotonic),
+        events=events,
+        metrics=metrics,
+        planner=planner,
+        burst=burst,
+        clock=api.monotonic,
+        now=api.now,
+        find_collected=partial(find_collected, api),
+    )
+
+
+def build(
+    api: Api,
+    recorder: EventRecorder,
+    defaulter: Defaulter | None,
+    registry: CollectorRegistry,
+    planner: Planner,
+    burst: int,
+    seed: str,
+    prometheus: Prometheus | None = None,
+    limits: ReplicaLimits | None = None,
+    report_kept: ReportKept = lambda vm, why: None,
+) -> Component:
+    """Without a Prometheus, the queries of analyses are errors."""
+    informers = Informers.connect(api)
+    stores = informers.stores(limits)
+    registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
+    creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
+    pooling = _controller(api, stores, PoolEvents(recorder), creator, PoolMetrics(registry), planner, burst)
+    controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
+    informers.subscribe(pooling, controller.enqueue)
+    enqueue_after_changes(limits, stores.pools, controller.enqueue)
+    measurer = Measurer(
+        api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
+    )
+    # The slots of the queries limit the measurements, and the time that a query waits for one must be in no deadline.
+    measuring: Controller[Key] = Controller(
+        "pool-analysis", measurer.measure, workers=None, deadline_seconds=None, metrics=api.metrics
+    )
+    pooling.measure_after = measuring.enqueue
+
+    async def work() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                for each in informers.optional:
+                    group.create_task(each.run())
+                await asyncio.gather(*(each.settled(seconds) for each, seconds in informers.optional.items()))
+                pooling.begin()
+                group.create_task(measuring.run(), name="pool-analysis")
+                await controller.run()
+        finally:
+            pooling.forget()
+
+    endpoint = PlanEndpoint(api, VMS, POOL, planner, simulate.answer)
+    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, burst)
+    return Component("pool", informers.required, work, answers={POOL.plan_path: endpoint})

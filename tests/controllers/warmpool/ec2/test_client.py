@@ -219,9 +219,9 @@ def test_missing_capacity_is_reported_like_a_full_quota(code: str) -> None:
     assert create_failure(error).reason == "InsufficientCapacity"
 
 
-# The rights that docs/ec2.md gives to the controllers
+# The rights that docs/reference/ec2.md gives to the controllers
 
-PAGE = Path(__file__).resolve().parents[4] / "docs" / "ec2.md"
+PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "ec2.md"
 WITHOUT_A_CALL = {"iam:PassRole", "s3:GetObject"}
 """needed by RunInstances with an instance profile, and by whoever uses a signed URL of the controllers"""
 

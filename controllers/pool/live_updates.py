@@ -12,6 +12,7 @@ from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.kubevirt import live_updates
+from poolhouse.api.kubevirt.live_devices import may_follow
 from poolhouse.api.kubevirt.live_updates import LiveField
 
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
@@ -65,7 +66,7 @@ def _fields_behind(snapshot: PoolSnapshot, vm: VM) -> tuple[LiveField, ...]:
     if started_from is None or not started_from.restart_hash:
         return ()
     if started_from.vmi_hash != wanted.vmi_hash:
-        same = started_from.restart_hash == wanted.restart_hash
+        same = started_from.restart_hash == wanted.restart_hash and may_follow(started_from.devices, wanted.devices)
         return live_updates.changed(started_from.live, wanted.live) if same else ()
     # KubeVirt may be in the middle of a change that has been taken back. A VMI that is younger than the pool's last
     # change has started with it: another component then chose what differs, and a restart changes nothing.
@@ -106,7 +107,10 @@ def describe(snapshot: PoolSnapshot, vm: VM) -> str:
 
 def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
     assert vm.vmi is not None
-    return each.describe(vm.vmi.guest.spec, snapshot.revision.live)
+    # The names of claims differ between VMs and templates.
+    started_from = snapshot.revisions_by_label.get(vm.vmi.revision)
+    before = started_from.live if each.is_device and started_from is not None else vm.vmi.guest.spec
+    return each.describe(before, snapshot.revision.live)
 
 
 def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
@@ -185,6 +189,8 @@ def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
         return "KubeVirt moves it to another node, where it gets the change"
     if not live_updates.is_accepted(fields, vm.live, vmi.guest):
         return "KubeVirt has not accepted the change of the running VM yet"
+    if not moves(snapshot, vm):
+        return "KubeVirt has not plugged or unplugged all its disks: see the conditions of its VMI"
     if not snapshot.movable:
         return "it must move for the change, and no second node can take VMs"
     if vmi.guest.failure and vmi.guest.failed_at >= vm.live_update_since:

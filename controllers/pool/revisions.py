@@ -20,6 +20,7 @@ from poolhouse.api.kinds.pool import NameGeneration, PoolSpec
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt import data_source_references
 from poolhouse.api.kubevirt.fields import VM_SPEC
+from poolhouse.api.kubevirt.live_devices import LiveDevice, live_devices, without_absent_nics, without_devices
 from poolhouse.api.kubevirt.live_updates import NO_FIELDS, LiveFields, read_fields, without_fields
 from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, POOL_CONTENT, canonical, text_of
 from poolhouse.api.kubevirt.own_namespace import without_own_namespace
@@ -77,6 +78,8 @@ class Revision:
     """`vmi_hash` without the fields that KubeVirt may change in a running VMI"""
     live: LiveFields = field(default=NO_FIELDS, compare=False)
     """the values of those fields"""
+    devices: tuple[LiveDevice, ...] = field(default=(), compare=False)
+    """the NICs and disks among them"""
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -177,7 +180,7 @@ def read(document: Json) -> dict[str, Any]:
 
 def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: str) -> Revision:
     local = without_own_namespace(content, POOL_CONTENT, namespace)
-    vmi_hash, restart_hash = _vmi_hashes(local)
+    vmi_hash, restart_hash, devices = _vmi_parts(local)
     return Revision(
         name,
         pool_uid,
@@ -193,6 +196,7 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         machine_type=text(content, "template", "spec", *MACHINE_TYPE),
         restart_hash=restart_hash,
         live=read_fields(at(local, "template", "spec", "template", "spec")),
+        devices=devices,
     )
 
 
@@ -234,20 +238,31 @@ def _short_hash(value: Json) -> str:
     return document_hash(value)[:DISK_HASH_CHARACTERS]
 
 
-def _vmi_hashes(content: Json) -> tuple[str, str]:
-    """The hash of what the VMI is made of, and the same without the live-updatable fields. With an instance type both
-    are equal: Poolhouse does not know the fields that the instance type gives."""
+def _vmi_parts(content: Json) -> tuple[str, str, tuple[LiveDevice, ...]]:
+    """The hash of what the VMI is made of, the same without the live-updatable fields, and the devices among these.
+    With an instance type both hashes are equal: Poolhouse does not know the fields that the instance type gives."""
     spec = (content.get("template") or {}).get("spec") or {}
     inner = (spec.get("template") or {}).get("spec") or {}
     paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))
     names = [holder[key] for volume in inner.get("volumes") or () for holder, key in references(volume, paths)]
     meaning = canonical(spec, VM_SPEC) or {}
-    # KubeVirt expands the instance type and the preference when it starts the VMI.
-    expanded = {key: meaning.get(key) for key in MATCHERS}
-    if restarted := at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT):
-        expanded[meta.RESTARTED_AT] = restarted
-    vmi = at(meaning, "template", "spec")
+    expanded = _expanded(spec, meaning)
+    vmi = without_absent_nics(at(meaning, "template", "spec") or {})
     found = document_hash({"spec": vmi, "postfixed": names, **expanded})
     if spec.get("instancetype"):
-        return found, found
-    return found, document_hash({"spec": without_fields(vmi or {}), "postfixed": names, **expanded})
+        return found, found, ()
+    restarted, devices = without_fields(vmi), live_devices(vmi)
+    if spec.get("updateVolumesStrategy") == "Migration":
+        # KubeVirt plugs no disks of such a VM.
+        devices = ()
+    else:
+        restarted = without_devices(restarted)
+    return found, document_hash({"spec": restarted, "postfixed": names, **expanded}), devices
+
+
+def _expanded(spec: Json, meaning: Json) -> Json:
+    """What decides about the VMI beside its template. KubeVirt expands the instance type and the preference when it
+    starts the VMI."""
+    restarted_at = at(spec, "template", "metadata", "annotations", meta.RESTARTED_AT)
+    found = {key: meaning.get(key) for key in MATCHERS}
+    return {**found, meta.RESTARTED_AT: restarted_at} if restarted_at else found

@@ -116,6 +116,72 @@ async def test_memory_goes_up_and_down_and_a_toleration_moves_nothing(running: P
     assert await runs(running) == before
 
 
+def with_nics(*names: str, **state: str) -> Json:
+    found = sized()
+    spec = found["spec"]["template"]["spec"]
+    spec["networks"] = [{"name": "default", "pod": {}}]
+    spec["networks"] += [{"name": name, "multus": {"networkName": name}} for name in (*names, *state)]
+    nics: list[Json] = [{"name": "default", "masquerade": {}}]
+    nics += [{"name": name, "bridge": {}, "state": state.get(name)} for name in (*names, *state)]
+    spec["domain"]["devices"]["interfaces"] = nics
+    return found
+
+
+async def nics(place: Place) -> set[tuple[str, ...]]:
+    """In the status of the VMIs."""
+    reported = (each["status"].get("interfaces") or () for each in await vmis(place))
+    return {tuple(sorted(nic["name"] for nic in each)) for each in reported}
+
+
+async def test_nics_come_and_go_without_a_restart(running: Place) -> None:
+    await running.pool(2, maxUnavailable=1, template=with_nics())
+    await complete(running)
+    before = await runs(running)
+    async with least_available(running, 2) as seen:
+        await running.change(template=with_nics("blue", "red"))
+        await complete(running)
+        assert await nics(running) == {("blue", "default", "red")}
+        # KubeVirt takes the NIC out of the VM, and the template keeps it.
+        await running.change(template=with_nics("red", blue="absent"))
+        await complete(running)
+        assert await nics(running) == {("default", "red")}
+        # The template does without the NIC, as after a rollback.
+        await running.change(template=with_nics())
+        await complete(running)
+    assert await nics(running) == {("default",)}
+    for vm in (await running.machines()).values():
+        listed = vm["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"]
+        assert [nic["name"] for nic in listed] == ["default"]
+        assert condition_of(vm, "RestartRequired") is None
+    assert await runs(running) == before
+    assert seen[0] == 2
+
+
+def condition_of(document: Json, name: str) -> Json | None:
+    return next((each for each in document["status"].get("conditions") or () if each["type"] == name), None)
+
+
+async def test_a_disk_is_plugged_without_a_restart(running: Place) -> None:
+    await running.pool(2, maxUnavailable=1, template=sized())
+    await complete(running)
+    before = await runs(running)
+    plugged = sized()
+    source = {"source": {"blank": {}}, "storage": {"resources": {"requests": {"storage": "8Mi"}}}}
+    plugged["spec"]["dataVolumeTemplates"] += [{"metadata": {"name": "data"}, "spec": source}]
+    spec = plugged["spec"]["template"]["spec"]
+    spec["domain"]["devices"]["disks"] += [{"name": "data", "disk": {"bus": "virtio"}}]
+    spec["volumes"] += [{"name": "data", "dataVolume": {"name": "data", "hotpluggable": True}}]
+    await running.change(template=plugged)
+    await complete(running)
+    for vmi in await vmis(running):
+        (status,) = (each for each in vmi["status"]["volumeStatus"] if each["name"] == "data")
+        assert (status["phase"], status["persistentVolumeClaimInfo"]["claimName"]) == (
+            "Ready",
+            f"data-{vmi['metadata']['name'].rpartition('-')[2]}",
+        )
+    assert await runs(running) == before
+
+
 async def test_never_restarts_vms(running: Place) -> None:
     await running.pool(2, maxUnavailable=2, template=sized(1), updateStrategy=choice("Never"))
     await complete(running)

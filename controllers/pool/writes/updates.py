@@ -7,9 +7,10 @@ from controllers.pool.actions import Update
 from controllers.pool.disk_templates import disks_by_entry
 from controllers.pool.writes.context import Writing
 from controllers.shared.vm import disk_names, parse_vm
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.live_devices import mark_absent
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import VMS
 
@@ -34,6 +35,8 @@ async def update(to: Writing, a: Update) -> None:
         annotations[meta.UPDATES] = str(parse_vm(live).updates + 1)
     if a.live_since:
         annotations[meta.LIVE_UPDATE_SINCE] = a.live_since
+        inner = merged["spec"]["template"]
+        inner["spec"] = mark_absent(inner.get("spec") or {}, at(live, "spec", "template", "spec") or {})
     if a.restored:
         annotations[meta.RESTORED] = a.restored
         await _resume(to, a, merged["spec"])

@@ -128,6 +128,19 @@ def _domain(**fields: Any) -> Json:
     return {"template": {"spec": {"domain": fields}}}
 
 
+_NICS = "domain.devices.interfaces"
+
+
+def _nics(**second: Any) -> Json:
+    """A NIC on the pod network. With `second`, also one on a Multus network."""
+    nics: list[Json] = [{"name": "default", "masquerade": {}}]
+    networks: list[Json] = [{"name": "default", "pod": {}}]
+    if second:
+        nics.append({"name": "second", "bridge": {}, **second})
+        networks.append({"name": "second", "multus": {"networkName": "conformance"}})
+    return {"template": {"spec": {"domain": {"devices": {"interfaces": nics}}, "networks": networks}}}
+
+
 def _conflict(kind: str, text: str) -> Refusal:
     return Refusal(409, f'Operation cannot be fulfilled on {kind}.kubevirt.io "%s": {text}')
 
@@ -464,6 +477,28 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
         ),
         guest=True,
         live=True,
+    ),
+    Behaviour(
+        "absent-nic-leaves-the-vm",
+        "virt-controller removes a NIC with the state absent from a VM that does not run",
+        "Pools do not count a NIC that the template calls absent as a difference.",
+        (Create({**HALTED, **_nics(state="absent")}), Shows("VM", {f"spec.template.spec.{_NICS}.1": None})),
+        since=(1, 6),
+    ),
+    Behaviour(
+        "nic-while-running",
+        "virt-controller gives a running VMI a NIC on a Multus network, and takes an absent one",
+        _LIVE,
+        (
+            Create({**ALWAYS, **_nics()}),
+            Reaches("Running", STARTING),
+            Change("VM", {"spec": _nics(state=None)}),
+            Shows("VMI", {f"spec.{_NICS}.1.name": "second", "spec.networks.1.name": "second"}),
+            Change("VM", {"spec": _nics(state="absent")}),
+            Shows("VM", {"conditions.RestartRequired": None}),
+        ),
+        guest=True,
+        since=(1, 6),
     ),
     Behaviour(
         "placement-while-running",

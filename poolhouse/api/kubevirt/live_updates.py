@@ -7,8 +7,8 @@ memory reach the guest by a live migration, which `pkg/virt-controller/watch/wor
 begins. The releases differ in one rule that is not in the table: 1.5 requires a restart for more sockets with
 `networkInterfaceMultiqueue`, and says so by RestartRequired.
 
-NICs and hotpluggable volumes have other rules, and the fields that an instance type gives are unknown here. Changes of
-these restart the VMs of a pool.
+`live_devices` reads NICs and hotpluggable disks, which have other rules. The fields that an instance type gives are
+unknown here, so that its changes restart the VMs of a pool.
 """
 
 from __future__ import annotations
@@ -21,12 +21,15 @@ from functools import lru_cache
 from poolhouse.api.apimachinery.quantity import for_people, to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.live_devices import Devices, disks_of, names_of, nics_of, shown_disks, shown_nics
 from poolhouse.api.kubevirt.meaning import canonical, text_of
-from poolhouse.api.kubevirt.versions import Release
+from poolhouse.api.kubevirt.versions import DECLARATIVE_HOTPLUG_VOLUMES, HOTPLUG_VOLUMES, Release
 
 LIVE_BY_DEFAULT: Release = (1, 6)
 """the first release whose `vmRolloutStrategy` is LiveUpdate if the KubeVirt object names none
 (`DefaultVMRolloutStrategy` in pkg/virt-config/virt-config.go)"""
+NICS_SINCE: Release = (1, 6)
+"""the first release that requires no restart for NICs (pkg/network/vmliveupdate), whatever `vmRolloutStrategy` is"""
 LIVE_UPDATE, LIVE_MIGRATE = "LiveUpdate", "LiveMigrate"
 PLACEMENT = ("nodeSelector", "affinity", "tolerations")
 MEMORY_BLOCK, HUGE_BLOCK = 2 << 20, 1 << 30
@@ -43,6 +46,9 @@ class LiveFields:
     """bytes of guest memory"""
     placement: str = ""
     """a hash of what chooses the node"""
+    nics: Devices = ()
+    disks: Devices = ()
+    """the hotpluggable ones"""
 
 
 NO_FIELDS = LiveFields()
@@ -77,6 +83,38 @@ class RunningGuest:
 UNKNOWN_GUEST = RunningGuest()
 
 
+def is_live_update(settings: ClusterSettings) -> bool:
+    """Whether KubeVirt applies changes to running VMs (`IsVMRolloutStrategyLiveUpdate`)."""
+    if settings.rollout_strategy:
+        return settings.rollout_strategy == LIVE_UPDATE
+    return settings.release is not None and settings.release >= LIVE_BY_DEFAULT
+
+
+def _why_no_live_update(settings: ClusterSettings) -> str:
+    if is_live_update(settings):
+        return ""
+    return f"vmRolloutStrategy of the KubeVirt object is {settings.rollout_strategy or 'not LiveUpdate'}"
+
+
+def _why_no_nics(settings: ClusterSettings) -> str:
+    known = settings.release is not None and settings.release >= NICS_SINCE
+    return "" if known else "KubeVirt plugs NICs of running VMs since 1.6"
+
+
+def _why_no_disks(settings: ClusterSettings) -> str:
+    """`handleDeclarativeVolumeHotplug`"""
+    gate, other = DECLARATIVE_HOTPLUG_VOLUMES, HOTPLUG_VOLUMES
+    if not settings.enables(gate):
+        return f"the feature gate {gate.name} of the KubeVirt object is off"
+    if settings.enables(other):
+        return f"the feature gate {other.name} of the KubeVirt object is on, which turns {gate.name} off"
+    # 1.6 requires a restart for hotplugged disks with the strategy Stage.
+    return _why_no_live_update(settings)
+
+
+Value = int | str | Devices | None
+
+
 @dataclass(frozen=True)
 class LiveField:
     path: str
@@ -87,26 +125,41 @@ class LiveField:
     moves: bool
     """whether the change reaches the guest by a live migration"""
     source: str
-    """the function in KubeVirt's vm.go"""
-    refusal: Callable[[int | str | None, RunningGuest], str] = lambda new, guest: ""
+    """the function in KubeVirt that makes the change"""
+    refusal: Callable[[Value, RunningGuest], str] = lambda new, guest: ""
     """why KubeVirt does not change the field to this value in the running guest, or "" """
+    cluster: Callable[[ClusterSettings], str] = _why_no_live_update
+    """why the cluster does not change the field in running VMs, or "" """
 
-    def value(self, fields: LiveFields) -> int | str | None:
-        found: int | str | None = getattr(fields, self.name)
+    @property
+    def is_device(self) -> bool:
+        return self.name in ("nics", "disks")
+
+    def value(self, fields: LiveFields) -> Value:
+        found: Value = getattr(fields, self.name)
         return found
 
     def describe(self, before: LiveFields, after: LiveFields) -> str:
         """`CPU sockets 1 to 2`"""
+        if self.is_device:
+            return self._describe_devices(getattr(before, self.name), getattr(after, self.name))
         if not self.moves:
             return self.noun
         return f"{self.noun} {_for_people(self.value(before))} to {_for_people(self.value(after))}"
 
+    def _describe_devices(self, before: Devices, after: Devices) -> str:
+        """`NIC blue added, NIC red removed`"""
+        was, now = names_of(before), names_of(after)
+        texts = dict.fromkeys(now - was, "added") | dict.fromkeys(was - now, "removed")
+        texts |= dict.fromkeys(names_of(tuple({*before} ^ {*after})) & was & now, "changed")
+        return ", ".join(f"{self.noun} {name} {text}" for name, text in sorted(texts.items())) or f"{self.noun}s"
 
-def _for_people(value: int | str | None) -> str:
-    return "unknown" if value is None else for_people(value)
+
+def _for_people(value: Value) -> str:
+    return for_people(value) if isinstance(value, int) else str(value or "unknown")
 
 
-def _sockets_refusal(new: int | str | None, guest: RunningGuest) -> str:
+def _sockets_refusal(new: Value, guest: RunningGuest) -> str:
     now, most = guest.spec.sockets, guest.max_sockets
     if not isinstance(new, int) or now is None:
         return "the number of CPU sockets is given in only one of the templates"
@@ -117,7 +170,7 @@ def _sockets_refusal(new: int | str | None, guest: RunningGuest) -> str:
     return f"its VMI can have at most {most or now} CPU sockets" if new > (most or now) else ""
 
 
-def _memory_refusal(new: int | str | None, guest: RunningGuest) -> str:
+def _memory_refusal(new: Value, guest: RunningGuest) -> str:
     if not isinstance(new, int) or guest.spec.memory is None:
         return "the memory is given in only one of the templates"
     if guest.max_memory is None:
@@ -139,20 +192,30 @@ FIELDS: tuple[LiveField, ...] = (
         False,
         "handleAffinityChangeRequest, handleTolerationsChangeRequest",
     ),
+    LiveField(
+        "networks, domain.devices.interfaces",
+        "NIC",
+        "nics",
+        True,
+        "applyDynamicIfaceRequestOnVMI",
+        cluster=_why_no_nics,
+    ),
+    LiveField(
+        "volumes, domain.devices.disks",
+        "disk",
+        "disks",
+        False,
+        "HandleDeclarativeVolumes",
+        cluster=_why_no_disks,
+    ),
 )
-
-
-def is_live_update(settings: ClusterSettings) -> bool:
-    """Whether KubeVirt applies changes to running VMs (`IsVMRolloutStrategyLiveUpdate`)."""
-    if settings.rollout_strategy:
-        return settings.rollout_strategy == LIVE_UPDATE
-    return settings.release is not None and settings.release >= LIVE_BY_DEFAULT
 
 
 def read_fields(spec: Json | None) -> LiveFields:
     """The live-updatable fields of a VMI spec."""
     sockets, memory = typed(int, spec, "domain", "cpu", "sockets"), at(spec, "domain", "memory", "guest")
-    return _fields(sockets, to_int(memory) if memory is not None else None, _placement(spec))
+    size = to_int(memory) if memory is not None else None
+    return _fields(sockets, size, _placement(spec), nics_of(spec), disks_of(spec))
 
 
 def without_fields(meaning: Json) -> Json:
@@ -173,7 +236,13 @@ def read_guest(vmi: Json) -> RunningGuest:
     sockets = typed(int, status, "currentCPUTopology", "sockets") or asked.sockets
     return _guest(
         asked,
-        _fields(sockets, _bytes(status, "memory", "guestRequested") or asked.memory, asked.placement),
+        _fields(
+            sockets,
+            _bytes(status, "memory", "guestRequested") or asked.memory,
+            asked.placement,
+            shown_nics(spec, status),
+            shown_disks(spec, status),
+        ),
         str(spec.get("architecture") or ""),
         typed(int, spec, "domain", "cpu", "maxSockets") or None,
         _bytes(spec, "domain", "memory", "maxGuest"),
@@ -202,7 +271,8 @@ def _failed_migration(status: Json) -> tuple[str, str]:
 
 def merged(vm: LiveFields, template: LiveFields) -> LiveFields:
     """The fields of a VM that gets a template."""
-    return _fields(template.sockets or vm.sockets, template.memory or vm.memory, template.placement)
+    sockets, memory = template.sockets or vm.sockets, template.memory or vm.memory
+    return _fields(sockets, memory, template.placement, template.nics, template.disks)
 
 
 def changed(before: LiveFields, after: LiveFields) -> tuple[LiveField, ...]:
@@ -210,15 +280,25 @@ def changed(before: LiveFields, after: LiveFields) -> tuple[LiveField, ...]:
 
 
 def behind(vm: LiveFields, template: LiveFields, guest: RunningGuest) -> tuple[LiveField, ...]:
-    """The numbers that a VM has from its template, and its guest does not have."""
-    return tuple(
-        each
-        for each in FIELDS
-        if each.moves
-        and (wanted := each.value(template)) is not None
-        and each.value(vm) == wanted
-        and any((has := each.value(fields)) is not None and has != wanted for fields in (guest.spec, guest.shown))
-    )
+    """What a VM has from its template, and its guest does not have."""
+    return tuple(each for each in FIELDS if _is_behind(each, vm, template, guest))
+
+
+def _is_behind(each: LiveField, vm: LiveFields, template: LiveFields, guest: RunningGuest) -> bool:
+    if each.is_device:
+        devices: tuple[Devices, ...] = tuple(getattr(fields, each.name) for fields in (vm, guest.spec, template))
+        return _are_devices_behind(*devices, users_plug=each.name == "disks")
+    wanted = each.value(template)
+    if not each.moves or wanted is None or each.value(vm) != wanted:
+        return False
+    return any((has := each.value(fields)) is not None and has != wanted for fields in (guest.spec, guest.shown))
+
+
+def _are_devices_behind(vm: Devices, vmi: Devices, template: Devices, *, users_plug: bool) -> bool:
+    """Whether the VMI lacks a device of the template that its VM has, or has one that KubeVirt unplugs. Users may plug
+    disks into a VMI alone."""
+    missing, left = {*vm} - {*vmi}, {*vmi} - {*vm}
+    return bool(names_of(tuple(missing)) & names_of(template)) or (bool(left) and not users_plug)
 
 
 def shows(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:
@@ -239,8 +319,8 @@ def refusal(
     fields = tuple(fields)
     if settings is None:
         return "the KubeVirt object cannot be read"
-    if not is_live_update(settings):
-        return f"vmRolloutStrategy of the KubeVirt object is {settings.rollout_strategy or 'not LiveUpdate'}"
+    if reason := next(filter(None, (each.cluster(settings) for each in fields)), ""):
+        return reason
     reasons = (each.refusal(each.value(wanted), guest) for each in fields)
     if reason := next(filter(None, reasons), ""):
         return reason
@@ -254,9 +334,11 @@ def _why_no_migration(guest: RunningGuest, settings: ClusterSettings) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _fields(sockets: int | None, memory: int | None, placement: str) -> LiveFields:
+def _fields(
+    sockets: int | None, memory: int | None, placement: str, nics: Devices = (), disks: Devices = ()
+) -> LiveFields:
     """Thousands of VMs share one object."""
-    return LiveFields(sockets, memory, placement)
+    return LiveFields(sockets, memory, placement, nics, disks)
 
 
 @lru_cache(maxsize=1024)

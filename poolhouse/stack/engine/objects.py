@@ -15,6 +15,7 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json, at, without_nulls
 from poolhouse.api.kinds.meta import NODE_LOST, SIM_PREFIX
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.live_devices import ABSENT, is_hotpluggable
 from poolhouse.api.kubevirt.live_updates import (
     NO_FIELDS,
     UNKNOWN_GUEST,
@@ -341,7 +342,7 @@ def read_vmi(document: Json) -> VMI:
         volumes=tuple(_volumes(spec.get("volumes"))),
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         machine=str((domain.get("machine") or {}).get("type") or "q35"),
-        absent=tuple(str(nic.get("name")) for nic in nics if nic.get("state") == hotplug.ABSENT),
+        absent=tuple(str(nic.get("name")) for nic in nics if nic.get("state") == ABSENT),
         assigned=tuple(str(nic.get("name")) for nic in nics if nic.get("sriov") is not None),
         node_label=(metadata.get("labels") or {}).get(resources.NODE_LABEL, ""),
         start_paused=spec.get("startStrategy") == "Paused",
@@ -505,7 +506,7 @@ def _metadata(document: Json) -> Json:
 
 def _volumes(volumes: Any) -> Iterator[Volume]:
     for each in volumes or ():
-        volume, hotpluggable = str(each.get("name")), hotplug.is_hotpluggable(each)
+        volume, hotpluggable = str(each.get("name")), is_hotpluggable(each)
         if name := (each.get("dataVolume") or {}).get("name"):
             yield Volume(name, True, volume, hotpluggable)
         elif name := (each.get("persistentVolumeClaim") or {}).get("claimName"):

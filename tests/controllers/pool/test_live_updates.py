@@ -12,6 +12,7 @@ from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, Update
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
+from controllers.pool.revisions import Revision, parse_revision
 from controllers.pool.rules.rollout import AT_REBOOT
 from controllers.pool.rules.rule import Plan
 from controllers.pool.selection import DisruptionBudget, is_behind
@@ -364,3 +365,31 @@ def test_an_opportunistic_update_waits_for_a_reboot(found: VM, actions: list[typ
 def test_a_vm_that_waits_for_a_reboot_takes_no_place_in_the_disruption_budget() -> None:
     found = opportunistic(written(1, **REBOOTS), written(2))
     assert DisruptionBudget.of(found).in_progress == 1
+
+
+def of_template(*nics: dict[str, Any], disks: bool = False, **spec: Any) -> Revision:
+    """The revision of a template with NICs on Multus networks, and perhaps with a hotpluggable disk."""
+    devices: dict[str, Any] = {"interfaces": [{"name": "default", "masquerade": {}}, *nics]}
+    networks = [{"name": "default", "pod": {}}]
+    inner: dict[str, Any] = {"domain": {"devices": devices}, "networks": networks}
+    inner["networks"] += [{"name": nic["name"], "multus": {"networkName": "lan"}} for nic in nics]
+    if disks:
+        devices["disks"] = [{"name": "data", "disk": {"bus": "virtio"}}]
+        inner["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": "a", "hotpluggable": True}}]
+    content = {"template": {"spec": {"template": {"spec": inner}, **spec}}}
+    return parse_revision({"metadata": {"name": "web-r1"}, "revision": 1, "data": content})
+
+
+BLUE: dict[str, Any] = {"name": "blue", "bridge": {}}
+
+
+def test_an_absent_nic_is_another_template_and_not_another_guest() -> None:
+    without, absent = of_template(), of_template({**BLUE, "state": "absent"})
+    assert without.template_hash != absent.template_hash
+    assert (without.vmi_hash, without.live, without.devices) == (absent.vmi_hash, absent.live, absent.devices)
+
+
+def test_disks_of_a_vm_that_migrates_its_volumes_need_a_restart() -> None:
+    assert of_template().restart_hash == of_template(disks=True).restart_hash == of_template(BLUE).restart_hash
+    migrates = {"updateVolumesStrategy": "Migration"}
+    assert of_template(**migrates).restart_hash != of_template(disks=True, **migrates).restart_hash

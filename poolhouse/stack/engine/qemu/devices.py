@@ -7,8 +7,8 @@ from typing import Any
 from lxml import etree
 
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kubevirt.live_devices import ABSENT
 from poolhouse.stack.engine.qemu.domain_xml import VolumeFile, disk_xml, interface_xml
-from poolhouse.stack.engine.vm.hotplug import ABSENT
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 
 ALIAS = "ua-"

@@ -14,12 +14,12 @@ from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from poolhouse.api.apimachinery import mac_address
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.kubevirt.live_devices import ABSENT
 from poolhouse.api.kubevirt.versions import TERMINATE
 from poolhouse.stack.engine.fault_injection import NO_FAULTS, Faults
 from poolhouse.stack.engine.objects import guest_memory
 from poolhouse.stack.engine.qemu.guest_image import GuestImage, command_line
 from poolhouse.stack.engine.resources import disk_kind
-from poolhouse.stack.engine.vm.hotplug import ABSENT
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
 KUBEVIRT = "http://kubevirt.io"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.live_devices import is_hotpluggable
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.agents.proxy import Streams
 from poolhouse.stack.engine.datavolume.importer import GetPVC, ImportFailed, QemuImgImporter
@@ -41,7 +42,6 @@ from poolhouse.stack.engine.qemu.migration_job import MigrationTimeout
 from poolhouse.stack.engine.qemu.probing import LOOPBACK, GuestProber
 from poolhouse.stack.engine.qemu.streams import open_stream, stream_file
 from poolhouse.stack.engine.simulated import injected_failure
-from poolhouse.stack.engine.vm import hotplug
 from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.probes import Probe
@@ -134,7 +134,7 @@ class QemuHypervisor:
             files = await self._volume_files(document)
             # As in KubeVirt, hotpluggable volumes are attached when the guest runs.
             volumes = document["spec"].get("volumes") or ()
-            plugged = {volume["name"] for volume in volumes if not hotplug.is_hotpluggable(volume)}
+            plugged = {volume["name"] for volume in volumes if not is_hotpluggable(volume)}
             at_start = {name: file for name, file in files.items() if name in plugged}
             xml = domain_xml(document, at_start, self._context(document, faults))
             paused = document["spec"].get("startStrategy") == "Paused"

@@ -10,21 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, without_nulls
+from poolhouse.api.kubevirt.live_devices import ABSENT, HOTPLUG_BUSES, VOLUME_SOURCES, is_hotpluggable
 
-SOURCES = {"persistentVolumeClaim": "claimName", "dataVolume": "name"}
-"""fields with the source of a hotpluggable volume, and the fields in it with the name of the PVC"""
 POD_NETWORK = ("", "on the pod network")
-HOTPLUG_BUSES = ("scsi", "virtio")
-ABSENT = "absent"
 NIC = "nic "
 
 
 class HotplugRefused(Exception):
     """virt-api would refuse the change of the VMI."""
-
-
-def is_hotpluggable(volume: Json) -> bool:
-    return any(at(volume, source, "hotpluggable") is True for source in SOURCES)
 
 
 def plugged_devices(spec: Json) -> tuple[str, ...]:
@@ -100,14 +93,14 @@ def plan_vmi(template: Json, vmi: Json, status: Json) -> Json:
 def add_volume(spec: Json, options: Json) -> Json:
     """The merge patch of a VMI spec by a request `addvolume`. Raises `ValueError` if virt-api refuses the request."""
     name, source = options["name"], options["volumeSource"]
-    kind = next((kind for kind in SOURCES if isinstance(source.get(kind), dict)), None)
+    kind = next((kind for kind in VOLUME_SOURCES if isinstance(source.get(kind), dict)), None)
     volumes = [volume for _, volume in entries(spec, "volumes")]
     if any(volume.get("name") == name for volume in volumes):
         raise ValueError(f"Unable to add volume [{name}] because volume with that name already exists")
     if kind is None:
         raise ValueError(f"Unable to add volume [{name}]: its source must be a PersistentVolumeClaim or a DataVolume")
-    backing = source[kind].get(SOURCES[kind])
-    if any(at(volume, each, SOURCES[each]) == backing for volume in volumes for each in SOURCES):
+    backing = source[kind].get(VOLUME_SOURCES[kind])
+    if any(at(volume, each, VOLUME_SOURCES[each]) == backing for volume in volumes for each in VOLUME_SOURCES):
         raise ValueError(f"Unable to add volume source [{backing}] because it already exists")
     volume = {"name": name, kind: {**source[kind], "hotpluggable": True}}
     disks = [disk for _, disk in entries(spec, "domain", "devices", "disks")]

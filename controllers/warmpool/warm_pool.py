@@ -198,9 +198,10 @@ class WarmPool(ObjectView):
         return {}
 
     def _text(self, version: str) -> str:
-        """The text of the template that this version of the algorithm hashes."""
+        """The text of the template, and of the agent that its VMs have, which this version of the algorithm hashes."""
         if version not in self._texts:
-            self._texts[version] = HASH_ALGORITHMS[version](self._hashed, self.namespace)
+            text, agent = HASH_ALGORITHMS[version](self._hashed, self.namespace), self.spec.agent
+            self._texts[version] = text if agent is None else f"{text},{_json(_non_defaults(agent))}"
         return self._texts[version]
 
     @cached_property
@@ -208,8 +209,7 @@ class WarmPool(ObjectView):
         # The subnets are not hashed: the subnet of an EC2 instance is its placement.
         if not self.spec.template:
             return {**self.template, "subnets": None}
-        spec = self.pinned(self.template).get("spec")
-        return spec if self.spec.agent is None else {"spec": spec, "agent": _non_defaults(self.spec.agent)}
+        return self.pinned(self.template).get("spec")
 
 
 class InvalidWarmPool(InvalidSpec[WarmPoolStatus]):

@@ -14,6 +14,7 @@ from random import Random
 
 from tests.histories.client import Failpoint
 from tests.histories.history import History
+from tests.histories.pods import PodHistory
 from tests.histories.policies import PolicyHistory
 from tests.histories.pools import STRATEGIES, PoolHistory
 from tests.histories.replica_sets import ReplicaSetHistory
@@ -30,6 +31,7 @@ KINDS: dict[str, Callable[[World], History]] = {
     **{f"pool-{name}": lambda world, name=name: PoolHistory(world, name) for name in STRATEGIES},
     "replica-set": ReplicaSetHistory,
     "warm-pool": WarmPoolHistory,
+    "pod": PodHistory,
     "migration-policy": PolicyHistory,
 }
 

@@ -11,12 +11,13 @@ import asyncio
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import unquote
 
 from poolhouse.api.apimachinery.label_selectors import from_string, matches
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.metav1 import NOT_OBSERVED
 from poolhouse.api.kinds.resource_types import OURS
 from poolhouse.runtime.transport import encode
@@ -36,6 +37,10 @@ WITH_STATUS_DEFAULT = frozenset(f"{kind.plural}.{kind.group}" for kind in OURS)
 COLLECTION_SECONDS = 0.3
 """Delay of the garbage collector after a change."""
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
+PODS = "pods"
+ENDED = ("Succeeded", "Failed")
+FIELDS = ("metadata.name", "spec.nodeName")
+"""Fields by which clients may select."""
 
 
 class Refused(Exception):
@@ -202,6 +207,8 @@ class ApiServer:
             document.pop("status", None)
         if path.plural in WITH_STATUS_DEFAULT:
             document["status"] = {"observedGeneration": NOT_OBSERVED}
+        elif path.plural == PODS:
+            document["status"] = {"phase": "Pending", "qosClass": "BestEffort"}
         self._check_owners(document)
         self._check_quota(path)
         if dry:
@@ -216,8 +223,8 @@ class ApiServer:
         fixed, metadata = old["metadata"], wanted.get("metadata") or {}
         if (version := metadata.get("resourceVersion")) and version != fixed["resourceVersion"]:
             raise Refused(409, "Conflict", f"{path.name}: the object has been modified")
-        # A write of the status ignores all metadata except the resourceVersion.
-        if path.subresource != "status" and metadata.get("uid", fixed["uid"]) != fixed["uid"]:
+        # A write of the status ignores all metadata except the resourceVersion. That of a Pod ignores none.
+        if (path.subresource != "status" or path.plural == PODS) and metadata.get("uid", fixed["uid"]) != fixed["uid"]:
             raise Refused(422, "Invalid", f"{path.name}: metadata.uid: Invalid value: field is immutable")
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"):
             metadata.pop(name, None)
@@ -225,7 +232,8 @@ class ApiServer:
                 metadata[name] = fixed[name]
         metadata |= {name: fixed[name] for name in ("name", "namespace", "resourceVersion") if name in fixed}
         if path.subresource == "status":
-            wanted = {**old, "status": wanted.get("status")} if "status" in wanted else without(old, "status")
+            kept = {**old, "metadata": without_empty(metadata)} if path.plural == PODS else old
+            wanted = {**kept, "status": wanted.get("status")} if "status" in wanted else without(kept, "status")
         else:
             wanted["metadata"] = without_empty(metadata)
             if path.plural not in NO_STATUS_SUBRESOURCE:
@@ -241,7 +249,7 @@ class ApiServer:
             wanted["metadata"] = {**wanted["metadata"], "generation": fixed["generation"] + 1}
         if dry:
             return wanted
-        if "deletionTimestamp" in fixed and not after:
+        if "deletionTimestamp" in fixed and not fixed["deletionGracePeriodSeconds"] and not after:
             return self._store(actor, path.plural, wanted, None)
         return self._store(actor, path.plural, old, wanted)
 
@@ -251,6 +259,13 @@ class ApiServer:
         for name, value in (options.get("preconditions") or {}).items():
             if metadata[name] != value:
                 raise Refused(409, "Conflict", f"{path.name}: Precondition failed: {name} differs")
+        if path.plural == PODS and (grace := _grace_seconds(old, options)):
+            if grace >= metadata.get("deletionGracePeriodSeconds", grace + 1):
+                return old  # a later request may only shorten the grace period
+            end = format_time(self.now() + timedelta(seconds=grace))
+            later = {"deletionTimestamp": end, "deletionGracePeriodSeconds": grace}
+            later["generation"] = metadata["generation"] + (not is_deleting(old))
+            return self._store(actor, path.plural, old, {**old, "metadata": {**metadata, **later}})
         finalizers = [each for each in metadata.get("finalizers") or () if each not in (FOREGROUND, ORPHAN)]
         match options.get("propagationPolicy"):
             case "Foreground":
@@ -284,8 +299,8 @@ class ApiServer:
             del objects[key]
         else:
             objects[key] = document
-        at = asyncio.get_running_loop().time()
-        entry = LogEntry(self._version, at, document if new is None else stored, None if new is None else document)
+        now = asyncio.get_running_loop().time()
+        entry = LogEntry(self._version, now, document if new is None else stored, None if new is None else document)
         self._log.setdefault(plural, []).append(entry)
         if plural in self._changed:
             self._changed.pop(plural).set()
@@ -404,7 +419,7 @@ def selector(path: Path, query: Mapping[str, str]) -> Callable[[Json], bool]:
         metadata = document["metadata"]
         if path.namespace and metadata.get("namespace") != path.namespace:
             return False
-        if wanted and metadata["name"] != wanted.get("metadata.name", metadata["name"]):
+        if any(wanted[field] != at(document, *field.split(".")) for field in FIELDS if field in wanted):
             return False
         return not labels or matches(labels, metadata.get("labels"))
 
@@ -443,6 +458,14 @@ def merged(target: Any, patch: Any) -> Any:
         else:
             found[key] = merged(found.get(key), value)
     return found
+
+
+def _grace_seconds(pod: Json, options: Json) -> int:
+    """How long a deleted Pod stays, so that its node can end it."""
+    spec, given = pod["spec"], options.get("gracePeriodSeconds")
+    if not spec.get("nodeName") or (pod.get("status") or {}).get("phase") in ENDED:
+        return 0
+    return int(spec.get("terminationGracePeriodSeconds", 30) if given is None else given)
 
 
 def is_deleting(document: Json) -> bool:

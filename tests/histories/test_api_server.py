@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.observe import POOLS
+from controllers.shared.sources import PODS
 from controllers.shared.status_writer import status_patch
 from poolhouse.api.kinds.replicaset import ReplicaSetStatus
 from poolhouse.runtime.api import Api
@@ -259,7 +260,47 @@ async def pages(api: Api, namespace: str) -> Any:
     return found
 
 
+def pod(namespace: str, name: str, **spec: Any) -> Json:
+    spec = {"containers": [{"name": "main", "image": "registry.example/main:1"}], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
+
+
+async def pods(api: Api, namespace: str) -> Any:
+    """A deleted Pod stays on its node for its grace period, which may be shortened, until it is deleted by force."""
+
+    async def grace(name: str) -> Any:
+        found = await outcome(api.get(PODS, namespace, name))
+        if not isinstance(found, dict):
+            return found
+        metadata = (await api.get(PODS, namespace, name))["metadata"]
+        return found, metadata.get("deletionGracePeriodSeconds"), metadata.get("annotations")
+
+    found = []
+    for name, spec in (("free", {}), ("bound", {"nodeName": "far"}), ("ended", {"nodeName": "far"})):
+        made = await api.create(PODS, pod(namespace, name, terminationGracePeriodSeconds=60, **spec))
+        found.append((made["status"], name))
+    note = {"metadata": {"annotations": {"a": "1"}}, "status": {"phase": "Succeeded"}}
+    wrong = {**note, "metadata": {"uid": OTHER_UID}}
+    found.append(await outcome(api.patch(PODS, namespace, "ended", wrong, subresource="status")))
+    found.append(await outcome(api.patch(PODS, namespace, "ended", note, subresource="status")))
+    found.append(await grace("ended"))
+    for name in ("free", "bound", "ended"):
+        await api.delete(PODS, namespace, name)
+        found.append(await grace(name))
+    for seconds in (90, 5, None, 60):
+        await api.delete(PODS, namespace, "bound", grace_seconds=seconds)
+        found.append(await grace("bound"))
+    await api.patch(PODS, namespace, "bound", {"status": {"phase": "Running"}}, subresource="status")
+    found.append(await grace("bound"))
+    for node in ("far", "other"):
+        bound, _ = await api.list(PODS, namespace, field_selector=f"spec.nodeName={node}")
+        found.append([each["metadata"]["name"] for each in bound])
+    await api.delete(PODS, namespace, "bound", grace_seconds=0)
+    return [*found, await grace("bound")]
+
+
 CASES: list[Case] = [
+    pods,
     create_twice,
     dry_run,
     resource_versions,

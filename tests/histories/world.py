@@ -24,13 +24,17 @@ from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer, shared_reflectors
 from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.store import Store
 from poolhouse.runtime.transport import Request
 from poolhouse.stack.engine import installation
+from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.main import Settings, background_tasks, simulated_backend
 from poolhouse.stack.engine.node.controller import NodeController
+from poolhouse.stack.engine.objects import VMI
 from poolhouse.stack.engine.virt_api import VirtApi
 from poolhouse.stack.engine.vm.subresources import StatusError
+from poolhouse.stack.engine.vmi.phases import is_paused
 from tests.histories.api_server import ApiServer, Change, Refused
 from tests.histories.client import Failpoint, MemoryTransport, Network
 
@@ -63,6 +67,9 @@ class World:
     networks: list[Network] = field(default_factory=list)
     server: ApiServer = field(init=False)
     engine: VirtApi | None = None
+    addresses: GuestAddresses = field(default_factory=GuestAddresses)
+    guests: Store[VMI] | None = None
+    """the VMIs that the engine knows"""
 
     def __post_init__(self) -> None:
         self.server = ApiServer(self.now)
@@ -88,6 +95,12 @@ class World:
     def faults(self) -> int:
         """Answers that were faulty, and watches that were cut."""
         return sum(network.done.total() for network in self.networks)
+
+    def running_guest(self, uid: str) -> VMI | None:
+        """The VMI with this UID if its guest runs."""
+        found = next(iter(self.guests.by("uid", uid)), None) if self.guests is not None and uid else None
+        runs = found is not None and found.phase == "Running" and found.deleted is None and not is_paused(found)
+        return found if runs else None
 
     def violated(self, what: str) -> None:
         if what not in self.violations:
@@ -168,7 +181,9 @@ async def engine(world: World) -> AsyncIterator[None]:
     """The simulated engine, as `poolhouse.stack.engine.main.serve` builds it."""
     api, events = world.api("engine"), cast(EventRecorder, NoEvents())
     informers = Informers(api, world.now)
-    backend = simulated_backend(Settings(defaults_seconds=0))
+    informers.vmis.subscribe(world.addresses.vmi_changed)
+    world.guests = informers.vmis.store
+    backend = simulated_backend(Settings(defaults_seconds=0), world.addresses)
     nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
     world.engine = VirtApi(api, backend.hypervisor, lambda: None, CollectorRegistry())
     async with running(*(informer.run() for informer in cast(tuple[Informer[Any], ...], informers.all))):

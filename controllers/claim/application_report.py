@@ -15,16 +15,21 @@ from poolhouse.api.kinds.application_status import ApplicationPhase, Application
 PHASES = frozenset(get_args(ApplicationPhase))
 MAX_CONTAINERS = 16
 MAX_REASON, MAX_MESSAGE = 256, 4096
+LOST_EXIT_CODE = 137
+LOST_MESSAGE = "the agent has no application any more: its guest, or the agent itself, has started again"
 
 Report = Mapping[str, Any]
 
 
-def application_status(health: Health | None) -> ApplicationStatus | None:
-    """The status by the agent's last answer. None without an answer, so that the status keeps what it says."""
+def application_status(health: Health | None, before: ApplicationStatus | None = None) -> ApplicationStatus | None:
+    """The status by the agent's last answer. None without an answer, so that the status keeps what it says. `before` is
+    the status in a VM that was handed over: an agent that has no application any more has lost it, with its guest."""
     if not isinstance(health, ApplicationHealth):
         return None
     report = health.status
     phase = report.get("phase") or ""
+    if not phase and before is not None and before.phase in ("Running", "Succeeded", "Failed"):
+        return _lost(before) if before.phase == "Running" else None
     found = {
         **_copied(report, "startTime"),
         **_words(report),
@@ -32,6 +37,18 @@ def application_status(health: Health | None) -> ApplicationStatus | None:
         "initContainers": _containers(report.get("initContainerStatuses") or ()),
         "containers": _containers(report.get("containerStatuses") or ()),
     }
+    return ApplicationStatus.model_validate(found)
+
+
+def _lost(before: ApplicationStatus) -> ApplicationStatus:
+    """The end of an application that nobody has seen. Its containers have the kubelet's exit code and reason for it."""
+    found = before.json()
+    for container in (*found["initContainers"], *found["containers"]):
+        if "terminated" not in (state := container.get("state") or {}):
+            ended = {"exitCode": LOST_EXIT_CODE, "reason": "ContainerStatusUnknown", "message": LOST_MESSAGE}
+            ended |= _copied(state.get("running") or {}, "startedAt")
+            container |= {"ready": False, "started": False, "state": {"terminated": ended}}
+    found |= {"phase": "Failed", "reason": "ApplicationLost", "message": LOST_MESSAGE}
     return ApplicationStatus.model_validate(found)
 
 

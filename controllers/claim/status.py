@@ -238,7 +238,8 @@ def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **
         "observed_generation": s.claim.generation,
         "expires_at": _same_or(before.expires_at, expires_at(s)),
     }
-    if (application := application_status(s.application_health)) is not None:
+    reported = before.application if before.ready_at and s.ending_seconds is None else None
+    if (application := application_status(s.application_health, reported)) is not None:
         observed["application"] = application
     return before.model_copy(update={**observed, "conditions": tuple(known.values()), **change})
 

@@ -71,3 +71,23 @@ def test_a_report_has_each_name_once_and_sixteen_at_most() -> None:
 def test_without_an_answer_the_status_stays() -> None:
     assert application_status(None) is None
     assert application_status(Health("Failed", "NoAnswer", "gone")) is None
+
+
+def test_an_agent_that_has_no_application_any_more_has_lost_it() -> None:
+    began = {"startedAt": "2026-01-01T00:00:00Z"}
+    containers = [{"name": "web", "ready": True, "state": {"running": began}}]
+    before = application_status(application_health({"phase": "Running", "containerStatuses": containers}))
+    lost = application_status(application_health({}), before)
+    assert lost is not None
+    assert (lost.phase, lost.reason) == ("Failed", "ApplicationLost")
+    container = lost.json()["containers"][0]
+    assert not container["ready"]
+    assert container["state"]["terminated"].items() >= {"exitCode": 137, **began}.items()
+    assert application_status(application_health({}), lost) is None, "the status keeps the end"
+
+
+def test_an_agent_that_has_not_started_the_application_yet_has_not_lost_it() -> None:
+    starting = application_status(application_health({}))
+    assert starting is not None
+    assert starting.phase == ""
+    assert application_status(application_health({}), starting) == starting

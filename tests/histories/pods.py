@@ -12,10 +12,9 @@ from prometheus_client import CollectorRegistry
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.component import Component
 from controllers.shared.sources import PODS
-from controllers.virtualnode.pod import FINISHED, TERMINAL
+from controllers.virtualnode.pod import TERMINAL
 from controllers.virtualnode.pods import build as build_pods
-from controllers.virtualnode.pods import pod_informer
-from controllers.virtualnode.settings import VirtualNodeSettings
+from controllers.virtualnode.sources import Sources
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -27,7 +26,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMIS, VMS, Resource
 from poolhouse.stack.engine.agents.addresses import NETWORK
-from tests.cluster.claiming import Counter
+from tests.cluster.claiming import OVER, Counter
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import template
 from tests.histories.agents import EXIT_CODE, SECONDS, Agents
@@ -82,14 +81,15 @@ class PodHistory(History):
         warm = build_warm(
             api, events, None, registry, planner, "", process_id=process, machines=(NETWORK,), agents=self.agents
         )
-        pods = build_pods(api, events, pod_informer(api, VirtualNodeSettings(name=NODE)))
+        sources = Sources.of_node(api, NODE)
+        pods = build_pods(api, events, sources)
 
         async def work() -> None:
             async with asyncio.TaskGroup() as group:
-                for each in (warm, pods):
-                    group.create_task(each.work(), name=each.name)
+                group.create_task(warm.work(), name=warm.name)
+                group.create_task(pods.run(), name=pods.name)
 
-        return Component("pods", (*warm.informers, *pods.informers), work)
+        return Component("pods", (*warm.informers, *sources.informers), work)
 
     async def begin(self) -> None:
         made = await self.desk.pool(
@@ -287,16 +287,14 @@ class PodHistory(History):
         except ApiError as error:
             return str(error)
         unfinished = {
-            (controller_of(each) or {}).get("uid"): each
-            for each in claims
-            if at(each, "status", "phase") not in FINISHED
+            (controller_of(each) or {}).get("uid"): each for each in claims if at(each, "status", "phase") not in OVER
         }
         for pod in pods:
             if why := self._why_pod_moves(pod, unfinished.pop(pod["metadata"]["uid"], None)):
                 return f"Pod {pod['metadata']['name']} {why}: {pod.get('status')}"
         if unfinished:
             return f"claims {[each['metadata']['name'] for each in unfinished.values()]} have no Pod that needs them"
-        uids = {each["metadata"]["uid"] for each in claims if at(each, "status", "phase") not in FINISHED}
+        uids = {each["metadata"]["uid"] for each in claims if at(each, "status", "phase") not in OVER}
         for vm in vms:
             claim = (vm["metadata"].get("labels") or {}).get(meta.CLAIM_UID)
             if is_deleting(vm) or (claim and claim not in uids):

@@ -123,7 +123,7 @@ class Faulty:
         headers = {k: v for k, v in request.headers.items() if k.lower() not in HOP}
         # A long answer would be packed, and passed on without saying so.
         headers["Accept-Encoding"] = "identity"
-        body = await request.read()
+        body = await request.read() or None  # built-in groups refuse the Content-Type of an empty body
         timeout = aiohttp.ClientTimeout(total=None)
         async with self._session.request(
             request.method, self._url + request.path_qs, headers=headers, data=body, timeout=timeout

@@ -22,7 +22,8 @@ BROWSER := $(call stamp,browser,requirements/browser.txt)
 EC2_VENV := $(VENV)/ec2
 EC2_INSTALLED := $(call stamp,ec2,requirements/ec2-test.lock)
 EC2_TESTS := tests/controllers/warmpool/ec2 tests/cluster/test_warm_ec2.py tests/cluster/test_pods_on_ec2.py
-EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest $(EC2_TESTS)
+# One worker of these keeps one core busy.
+EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest -n 2 $(EC2_TESTS)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.

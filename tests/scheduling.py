@@ -1,4 +1,5 @@
-"""Which worker runs which tests, with `-n`: a file stays with one worker, and so do files that share servers.
+"""Which worker runs which tests, with `-n`: a file stays with one worker, and so do files that share servers. The
+tests of files in `APART` are shared between workers.
 
 Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
 at the end.
@@ -13,6 +14,8 @@ SHARED = {
     "tests/cluster/test_virtual_node": "`pods_stack` of tests/cluster",
 }
 """servers that several files share, by the beginning of the files' paths"""
+APART = ("tests/cluster/test_warm_ec2.py",)
+"""files whose tests share only what each worker starts anyway: its control plane, and a stand-in that starts at once"""
 FIRST = (
     "tests/e2e/test_",
     "tests/cluster/test_stack.py",
@@ -26,8 +29,10 @@ FIRST = (
 
 
 def unit_of(nodeid: str) -> str:
-    """What stays with one worker: the servers that the test's file shares with others, or the file."""
+    """What stays with one worker: the servers that the test's file shares with others, the file, or only the test."""
     file = nodeid.split("::", 1)[0]
+    if file in APART:
+        return nodeid
     return next((servers for path, servers in SHARED.items() if file.startswith(path)), file)
 
 

@@ -35,7 +35,9 @@ from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
 from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
 from controllers.warmpool.agent import NetworkAgentClient
+from controllers.warmpool.agent_authority import AgentAuthority
 from controllers.warmpool.ec2.settings import EC2Settings, read_ec2_settings
+from controllers.warmpool.vm_agent import VMAgents
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
 from poolhouse.api.apimachinery.unstructured import Json
@@ -199,7 +201,7 @@ async def run(configuration: Configuration) -> None:
         events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
         limits = ReplicaLimits(api, settings.max_replicas)
         planner, burst, seed = Planner(), settings.burst, settings.seed
-        agents = NetworkAgentClient(settings.agent_proxy)
+        agents, authority = NetworkAgentClient(settings.agent_proxy), AgentAuthority(api, settings.namespace)
         machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
         makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
             ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits, kept)),
@@ -219,6 +221,7 @@ async def run(configuration: Configuration) -> None:
                     machines=machines,
                     report_kept=kept,
                     agents=agents,
+                    authority=authority,
                 ),
             ),
         ]
@@ -226,7 +229,7 @@ async def run(configuration: Configuration) -> None:
         if defaulter is not None:
             parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
         if configuration.node is not None:
-            parts.append(virtual_node(api, events, configuration.node, agents, machines))
+            parts.append(virtual_node(api, events, configuration.node, agents, VMAgents(api, machines, authority)))
         informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
         if defaulter is not None:
             informers.append(nodes)

@@ -26,6 +26,7 @@ from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.warmpool import warm_pool
 from controllers.warmpool.agent import AgentClient
+from controllers.warmpool.agent_authority import AgentAuthority
 from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.backends import Backend, RoutingBackend
 from controllers.warmpool.cache import (
@@ -237,9 +238,10 @@ def build(
     machines: Sequence[Network] = (),
     report_kept: ReportKept = lambda vm, why: None,
     agents: AgentClient | None = None,
+    authority: AgentAuthority | None = None,
 ) -> Component:
-    """`machines` are networks outside the Pod network in which VMs have addresses. `process_id` differs between
-    processes, so that they generate different VM names. The default is random."""
+    """`machines` are networks outside the Pod network in which VMs have addresses. `authority` issues certificates to
+    agents. `process_id` differs between processes, so that they generate different VM names. The default is random."""
     pools, vms = warm_pool.SOURCE.informer(api), WARM_VMS.informer(api)
     vmis, nodes = WARM_VMIS.informer(api), WARM_NODES.informer(api)
     informers = (pools, vms, vmis, nodes)
@@ -252,7 +254,7 @@ def build(
 
     def vm_backend(api: Api) -> VMBackend:
         creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
-        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines, agents)
+        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines, agents, authority)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
     instance_view = BackendView(ec2.backend, instance_cache, (pools, *ec2.sources))

@@ -17,6 +17,7 @@ from poolhouse_agent.podman import Podman
 from poolhouse_agent.runner import Runner
 from poolhouse_agent.server import new_server, parse
 from poolhouse_agent.store import Store
+from poolhouse_agent.tls import server_credentials
 
 log = logging.getLogger("poolhouse_agent")
 
@@ -37,12 +38,15 @@ def main() -> None:
     default = json.loads(options.application.read_text()) if options.application else {}
     launcher = Launcher(options.runtime_dir, options.state_dir, Podman.find(options.podman_cgroups))
     runner = Runner(launcher, Store(options.runtime_dir, options.state_dir), partial(parse, default=default))
-    asyncio.run(serve(runner, options.listen))
+    asyncio.run(serve(runner, options.listen, options.tls_dir))
 
 
 def new_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="poolhouse-agent", description="Runs the containers of a Pod in this VM.")
     parser.add_argument("--listen", default="0.0.0.0:8200", help="address and port (default: %(default)s)")
+    parser.add_argument(
+        "--tls-dir", type=Path, help="directory with tls.crt, tls.key and ca.crt, whose certificates callers must have"
+    )
     parser.add_argument(
         "--state-dir", type=Path, default=Path("/var/lib/poolhouse-agent"), help="logs, emptyDir volumes"
     )
@@ -54,20 +58,21 @@ def new_parser() -> argparse.ArgumentParser:
     return parser
 
 
-async def serve(runner: Runner, listen: str) -> None:
+async def serve(runner: Runner, listen: str, tls: Path | None) -> None:
     """Serves until SIGTERM or SIGINT. The containers go on."""
     stopped = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     server = new_server(runner)
-    port = server.add_insecure_port(listen)
+    port = server.add_secure_port(listen, server_credentials(tls)) if tls else server.add_insecure_port(listen)
     if port == 0:
         raise SystemExit(f"cannot listen at {listen}")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(runner.run())
         await runner.adopted.wait()
         await server.start()
-        log.info("listening at %s:%d", listen.rpartition(":")[0], port)
+        how = "with TLS" if tls else "in plain text"
+        log.info("listening %s at %s:%d", how, listen.rpartition(":")[0], port)
         await stopped.wait()
         await server.stop(STOP_SECONDS)
         running.cancel()

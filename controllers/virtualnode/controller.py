@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 from controllers.shared.component import Component
@@ -15,7 +15,6 @@ from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.settings import VirtualNodeSettings
 from controllers.virtualnode.sources import Sources
 from controllers.warmpool.agent import NetworkAgentClient
-from controllers.warmpool.probe_address import Network
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -101,9 +100,9 @@ def build(
     events: EventRecorder,
     settings: VirtualNodeSettings,
     agents: NetworkAgentClient,
-    machines: Sequence[Network] = (),
+    vm_agents: VMAgents,
 ) -> Component:
-    """`machines` are networks outside the Pod network in which VMs have addresses."""
+    """`vm_agents` finds the agents in VMs, and `agents` asks them."""
     sources = Sources.of_node(api, settings.name)
     pods, claims, pools = sources.informers
     nodes: Informer[Json] = Informer(api, NODES, _whole, label_selector=meta.VIRTUAL_NODE)
@@ -114,7 +113,7 @@ def build(
     listen = settings.listen
     endpoint = (settings.address, listen.port) if listen is not None else None
     node = NodeController(api, settings.name, nodes.store, resources, endpoint)
-    logs = LogReader(api, settings.name, partial(claims.store.by, "pod"), VMAgents(api, machines).endpoint, agents.logs)
+    logs = LogReader(api, settings.name, partial(claims.store.by, "pod"), vm_agents.endpoint, agents.logs)
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
     pod_controller = build_pods(api, events, sources)
 

@@ -8,7 +8,10 @@ class AgentReason(Reason):
     INVALID_ANSWER = "InvalidAnswer", "The agent's answer cannot be read."
     NOT_SERVING = "NotServing", "The agent's gRPC health service does not answer SERVING."
     NO_AGENT = "NoAgent", "The VM was made before its pool had `spec.agent`, so nothing in it starts applications."
-    NO_CERTIFICATES = "NoCertificates", "The Secret in `spec.agent.tls` of the pool cannot be read."
+    NO_CERTIFICATES = (
+        "NoCertificates",
+        "The Secret in `spec.agent.tls` of the pool, or that with Poolhouse's authority, cannot be read.",
+    )
     LAUNCH_REFUSED = "LaunchRefused", "The agent refuses to start the application; the message is the agent's."
     APPLICATION_LAUNCHED = "ApplicationLaunched", "The agent has accepted the application of the claim."
     APPLICATION_RUNNING = "ApplicationRunning", "The agent reports that the application runs."

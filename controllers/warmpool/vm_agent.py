@@ -2,17 +2,17 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
-from functools import lru_cache
-
-from pydantic import ValidationError
 
 from controllers.shared.vmi import VMI
 from controllers.warmpool.agent import AgentEndpoint, Certificates
+from controllers.warmpool.agent_authority import AgentAuthority
+from controllers.warmpool.agent_certificates import CA, CERTIFICATE, KEY, client_certificates
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
 from controllers.warmpool.warm_vm import WarmVM
-from poolhouse.api.kinds.warm_agent import Agent
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_agent import Agent, AgentTLS, parse_agent
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import SECRETS
@@ -22,41 +22,23 @@ FOREIGN = (
     " no other address that a guest reports"
 )
 
-CA, CERTIFICATE, KEY = "ca.crt", "tls.crt", "tls.key"
 
-
-@lru_cache(maxsize=256)
-def parse_agent(annotation: str) -> Agent | None:
-    """The agent in the annotation of a VM. None without one that can be read: any user may write the annotation."""
-    try:
-        return Agent.model_validate_json(annotation) if annotation else None
-    except ValidationError:
-        return None
-
-
-async def agent_endpoint(api: Api, vm: WarmVM, agent: Agent, address: str) -> AgentEndpoint | Health:
-    """The endpoint of the agent of a VM at this address, or why its certificates cannot be read."""
-    if agent.tls is None:
-        return AgentEndpoint(address, agent.port, grpc=True)
-    name = agent.tls.secret_name
-    try:
-        found = await api.get(SECRETS, vm.namespace, name)
-    except ApiError as error:
-        return Health("Unable", AgentReason.NO_CERTIFICATES, f"Secret {name}: {error.message}")
+async def _certificates(api: Api, vm: WarmVM, tls: AgentTLS) -> Certificates | Health:
+    """The certificates in the Secret of the pool, or why they cannot be used."""
+    name = tls.secret_name or ""
+    found = await api.get(SECRETS, vm.namespace, name)
     content = {key: b64decode(value) for key, value in (found.get("data") or {}).items()}
     if CA not in content:
         return Health("Failed", AgentReason.NO_CERTIFICATES, f"Secret {name} has no entry {CA}")
-    certificates = Certificates(
-        content[CA], agent.tls.server_name or vm.name, content.get(CERTIFICATE), content.get(KEY)
-    )
-    return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=certificates)
+    return Certificates(content[CA], tls.server_name or vm.name, content.get(CERTIFICATE), content.get(KEY))
 
 
 class VMAgents:
     """Finds the agents of warm VMs. `machines` are networks outside the Pod network in which VMs have addresses."""
 
-    def __init__(self, api: Api, machines: Sequence[Network] = ()) -> None:
+    def __init__(self, api: Api, machines: Sequence[Network] = (), authority: AgentAuthority | None = None) -> None:
         self._api, self._machines, self._pod_addresses = api, machines, PodAddresses(api)
+        self._authority = authority or AgentAuthority(api)
 
     async def endpoint(self, vm: WarmVM) -> AgentEndpoint | Health:
         """The endpoint of the VM's agent, or why it cannot be asked."""
@@ -66,7 +48,24 @@ class VMAgents:
         if vm.vmi is None:
             return Health("Unable", "NotRunning", "the VM does not run")
         address = await self.address(vm.vmi)
-        return address if isinstance(address, Health) else await agent_endpoint(self._api, vm, agent, address)
+        return address if isinstance(address, Health) else await self.endpoint_at(vm, agent, address)
+
+    async def endpoint_at(self, vm: WarmVM, agent: Agent, address: str) -> AgentEndpoint | Health:
+        """The endpoint of the agent of a VM at this address, or why its certificates cannot be read."""
+        if agent.tls is None:
+            return AgentEndpoint(address, agent.port, grpc=True)
+        try:
+            if agent.has_issued_certificate:
+                authority = await self._authority.of(vm)
+                found: Certificates | Health = client_certificates(vm, authority, self._api.now())
+            else:
+                found = await _certificates(self._api, vm, agent.tls)
+        except ApiError as error:
+            which = agent.tls.secret_name or meta.AGENT_CA_SECRET
+            return Health("Unable", AgentReason.NO_CERTIFICATES, f"Secret {which}: {error.message}")
+        if isinstance(found, Health):
+            return found
+        return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=found)
 
     async def address(self, vmi: VMI) -> str | Health:
         """The address for probes, or why there is none."""

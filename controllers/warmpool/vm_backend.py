@@ -7,8 +7,9 @@ from datetime import datetime
 
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources, Verb
-from controllers.warmpool import health, ssh_keys, vm_manifest
+from controllers.warmpool import agent_certificates, health, ssh_keys, vm_manifest
 from controllers.warmpool.agent import AgentClient, ApplicationHealth, Launched, NetworkAgentClient
+from controllers.warmpool.agent_authority import AgentAuthority
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.audit_log import log_event
 from controllers.warmpool.backends import (
@@ -21,12 +22,12 @@ from controllers.warmpool.backends import (
     translated_errors,
 )
 from controllers.warmpool.probe_address import Network
-from controllers.warmpool.vm_agent import VMAgents, agent_endpoint, parse_agent
+from controllers.warmpool.vm_agent import VMAgents
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta, tracking_marks
-from poolhouse.api.kinds.warm_agent import Agent
+from poolhouse.api.kinds.warm_agent import Agent, parse_agent
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.api import Api
@@ -45,16 +46,26 @@ class VMBackend:
         now: Callable[[], datetime],
         machines: Sequence[Network] = (),
         agents: AgentClient | None = None,
+        authority: AgentAuthority | None = None,
     ) -> None:
-        """`machines` are networks outside the Pod network in which VMs have addresses."""
+        """`machines` are networks outside the Pod network in which VMs have addresses. `authority` issues certificates
+        to agents."""
         self._api, self._creator, self._subresources, self._now = api, creator, subresources, now
-        self._vm_agents = VMAgents(api, machines)
+        self._authority = authority or AgentAuthority(api)
+        self._vm_agents = VMAgents(api, machines, self._authority)
         self._agents: AgentClient = agents or NetworkAgentClient()
 
     async def create(self, request: CreateRequest) -> WarmVM:
+        has_certificate = vm_manifest.has_issued_certificate(request)
+        if has_certificate:
+            with translated_errors():
+                await self._authority.all()  # a VM of which no certificate can be issued must not be created
         created = await self._create(request)
         if ssh_keys.wants_key(request.template):
-            await self._create_secret(created)
+            await self._create_secret(created, ssh_keys.secret(created))
+        if has_certificate:
+            authority = await self._authority.of(created)
+            await self._create_secret(created, agent_certificates.secret(created, authority, self._now()))
         return created
 
     async def _create(self, request: CreateRequest) -> WarmVM:
@@ -68,11 +79,12 @@ class VMBackend:
                 return existing
             raise
 
-    async def _create_secret(self, vm: WarmVM) -> None:
+    async def _create_secret(self, vm: WarmVM, secret: Json) -> None:
         try:
-            # The Secret may exist from a call whose response was lost. Callers check its owner before they write a key.
+            # The Secret may exist from a call whose response was lost. Who writes to it later checks its owner. A
+            # certificate that another client has put there fails at the first call of the agent.
             with suppress(AlreadyExists), translated_errors():
-                await self._api.create(SECRETS, ssh_keys.secret(vm))
+                await self._api.create(SECRETS, secret)
         except OutcomeUnknown:
             raise
         except ApiError:
@@ -138,7 +150,7 @@ class VMBackend:
         if agent is None:
             message = "the VM was made before its pool had spec.agent; the claim gets another VM"
             return Health("Failed", AgentReason.NO_AGENT, message)
-        endpoint = await agent_endpoint(self._api, vm, agent, address)
+        endpoint = await self._vm_agents.endpoint_at(vm, agent, address)
         if isinstance(endpoint, Health):
             return endpoint
         if pod is None or vm.state is not WarmState.ALLOCATING:

@@ -4,10 +4,12 @@ import copy
 from collections.abc import Iterator
 
 from controllers.shared.vm import disk_names
+from controllers.warmpool import agent_certificates
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.ssh_keys import set_secret_name
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_agent import parse_agent
 
 
 def build_vm(request: CreateRequest) -> Json:
@@ -20,6 +22,8 @@ def build_vm(request: CreateRequest) -> Json:
     _set_placement(spec, vmi.setdefault("spec", {}), request.placement)
     set_secret_name(vmi["spec"], request.name)
     _add_suffix_to_disks(spec, request.name.rpartition("-")[2])
+    if has_issued_certificate(request):
+        agent_certificates.add_disk(vmi["spec"], request.name)
     annotations = {**(metadata.get("annotations") or {}), **request.annotations}
     return {
         "apiVersion": "kubevirt.io/v1",
@@ -33,6 +37,12 @@ def build_vm(request: CreateRequest) -> Json:
         },
         "spec": {**{key: value for key, value in spec.items() if key != "running"}, "runStrategy": "Always"},
     }
+
+
+def has_issued_certificate(request: CreateRequest) -> bool:
+    """Whether Poolhouse issues the certificate of the agent in the VM."""
+    agent = parse_agent(str(at(request.template, "metadata", "annotations", meta.AGENT) or ""))
+    return agent is not None and agent.has_issued_certificate
 
 
 def _labels(request: CreateRequest) -> dict[str, str]:

@@ -16,7 +16,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.generate import chart_values as values
-from poolhouse.manifests import admission_policy, flow_control, plugin, rbac, virtual_node, webhooks
+from poolhouse.manifests import admission_policy, agent_certificates, flow_control, plugin, rbac, virtual_node, webhooks
 from poolhouse.manifests.crd import crd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -107,6 +107,10 @@ def _rights() -> Json:
             for service in SERVICES
         },
         "authority": {"cluster": _rules(rbac.CA_RULES), "namespace": _rules(rbac.CA_SECRET_RULES)},
+        "agentCertificates": {
+            "namespace": _rules(agent_certificates.AUTHORITY_RULES),
+            "issued": _rules(agent_certificates.CERTIFICATE_RULES),
+        },
         "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
         "virtualNode": {
             "cluster": _rules(virtual_node.rules(virtual_node.CHART_NODE)),

@@ -1,7 +1,6 @@
 """Generates the RBAC of services and users. The defaulter has no rights and no token.
 
-No rule has wildcards. The rules for Secrets name two Secrets of Poolhouse, because a service that can read all Secrets
-can take over the cluster.
+No rule has wildcards. Rules of the chart name the Secrets to read: a reader of all Secrets can take over the cluster.
 """
 
 from collections.abc import Iterable, Mapping
@@ -229,6 +228,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "", ("persistentvolumeclaims/status", "persistentvolumes/status"), ("get", "update", "patch"), _AS_CDI
         ),
         PolicyRule("", ("nodes",), (*READ, *WRITE), _AS_KUBELET),
+        PolicyRule("", ("secrets",), ("get",), _AS_KUBELET),
         PolicyRule("", ("nodes/status",), ("get", "update", "patch"), _AS_KUBELET),
         PolicyRule("", ("namespaces",), READ, "migration policies select by namespace"),
         PolicyRule(
@@ -298,15 +298,19 @@ def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
 
 
 def manifests(
-    services: Iterable[str], namespace: str = meta.NAMESPACE, *, controllers: tuple[PolicyRule, ...] = ()
+    services: Iterable[str],
+    namespace: str = meta.NAMESPACE,
+    *,
+    controllers: tuple[PolicyRule, ...] = (),
+    own: tuple[PolicyRule, ...] = (),
 ) -> list[Json]:
     """ServiceAccounts, roles and bindings of the services. `controllers` are the controllers' cluster-wide rules for
-    features that are off by default. The namespace must exist."""
+    features that are off by default, and `own` those in the namespace, which must exist."""
     found = []
     for service in services:
-        more = controllers if service == "controllers" else ()
+        more, here = (controllers, own) if service == "controllers" else ((), ())
         found += _cluster_role(service, namespace, (*CLUSTER_RULES.get(service, ()), *more))
-        found += namespace_role(service, NAMESPACE_RULES.get(service, ()), namespace, namespace)
+        found += namespace_role(service, (*NAMESPACE_RULES.get(service, ()), *here), namespace, namespace)
     return found
 
 

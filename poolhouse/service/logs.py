@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import sys
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -20,6 +21,8 @@ RECORD_ATTRIBUTES = {
 def configure(service: str, format: Format = "text", level: str | int = "INFO") -> None:
     """Writes all log records of the process to stderr. Pass fields in `extra`: `log.info("scaled out", extra={"by":
     3})`."""
+    # gRPC's core writes each failed TLS handshake to stderr, past this format. The caller gets the error in any case.
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter(service) if format == "json" else TextFormatter(service))
     logging.basicConfig(level=level.upper() if isinstance(level, str) else level, handlers=[handler], force=True)

@@ -24,7 +24,7 @@ from poolhouse.api.kinds.kubevirt import (
 )
 from poolhouse.api.kinds.meta import is_installed_by_us
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.manifests import admission_policy, flow_control, rbac, virtual_node, webhooks
+from poolhouse.manifests import admission_policy, agent_certificates, flow_control, rbac, virtual_node, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.manifests.rbac import READ, WRITE
 from poolhouse.runtime.api import Api
@@ -113,10 +113,16 @@ KUBELET_CLIENTS: Json = {
 
 
 def _service_roles(node: str) -> list[Json]:
+    """The roles, with all features of the controllers. They issue certificates to agents in the namespace `default`."""
+    features = (*rbac.ANALYSIS_JOB_RULES, *(virtual_node.rules(node) if node else ()))
+    roles = [
+        *rbac.manifests(ACCOUNTS, controllers=features, own=agent_certificates.AUTHORITY_RULES),
+        *rbac.namespace_role("controllers", agent_certificates.CERTIFICATE_RULES, "default"),
+    ]
     if not node:
-        return rbac.manifests(ACCOUNTS, controllers=rbac.ANALYSIS_JOB_RULES)
+        return roles
     return [
-        *rbac.manifests(ACCOUNTS, controllers=(*rbac.ANALYSIS_JOB_RULES, *virtual_node.rules(node))),
+        *roles,
         *rbac.namespace_role("controllers", virtual_node.lease_rules(node), virtual_node.NODE_LEASES),
         *rbac.namespace_role("controllers", virtual_node.AUTHENTICATION_RULES, virtual_node.AUTHENTICATION_NAMESPACE),
         KUBELET_CLIENTS,

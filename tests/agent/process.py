@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ SECONDS = 60.0
 class Agent:
     """An agent, and calls to it."""
 
-    def __init__(self, directory: Path, environment: Mapping[str, str]) -> None:
-        self.directory, self.environment = directory, environment
+    def __init__(self, directory: Path, options: Sequence[str], environment: Mapping[str, str]) -> None:
+        self.directory, self.options, self.environment = directory, options, environment
         self.process: asyncio.subprocess.Process | None = None
         self.channel: Any = None
         self.port = 0
@@ -37,6 +37,7 @@ class Agent:
             "poolhouse_agent",
             *("--listen", "127.0.0.1:0"),
             *("--state-dir", str(self.directory / "state"), "--runtime-dir", str(self.directory / "run")),
+            *self.options,
             stderr=asyncio.subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": str(AGENT), **self.environment},
         )
@@ -104,7 +105,7 @@ class Agent:
 
 @asynccontextmanager
 async def running_agent(directory: Path, **environment: str) -> AsyncIterator[Agent]:
-    agent = Agent(directory, environment)
+    agent = Agent(directory, (), environment)
     await agent.start()
     try:
         yield agent

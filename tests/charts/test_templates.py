@@ -16,7 +16,7 @@ import yaml
 
 from controllers.pool.prometheus import PrometheusServer
 from controllers.warmpool.ec2.settings import EC2Settings
-from poolhouse.api.kinds import KINDS
+from poolhouse.api.kinds import KINDS, meta
 from poolhouse.manifests import webhooks
 from poolhouse.manifests.rbac import service_account_user
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template
@@ -360,6 +360,22 @@ def test_there_is_no_virtual_node_by_default(rendered: list[Json]) -> None:
     assert {each["metadata"]["namespace"] for each in rendered if each["kind"] == "Role"} == {NAMESPACE}
 
 
+def test_certificates_of_agents_are_issued_only_in_listed_namespaces() -> None:
+    def roles(**values: Any) -> dict[str, list[Json]]:
+        documents = template({"controllers": {"agentCertificates": values}})
+        return {
+            each["metadata"]["namespace"]: [rule for rule in each["rules"] if rule["resources"] == ["secrets"]]
+            for each in documents
+            if each["kind"] == "Role" and each["metadata"]["name"] == "poolhouse-controllers"
+        }
+
+    create = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
+    named_secret = {**create, "resourceNames": [meta.AGENT_CA_SECRET], "verbs": ["get", "update"]}
+    off, on = roles(), roles(enabled=True, namespaces=["builds", "ci"])
+    assert on == {NAMESPACE: [*off[NAMESPACE], named_secret, create], "builds": [create], "ci": [create]}
+    assert off.keys() == {NAMESPACE}
+
+
 def test_the_operator_names_the_virtual_node() -> None:
     documents = template({"controllers": {"virtualNode": {"enabled": True, "name": "warm-1"}}})
     env, *_ = controllers_of(documents)
@@ -563,6 +579,16 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             },
             "requires kinds.virtualmachinewarmpools",
             id="a virtual node without warm pools",
+        ),
+        pytest.param(
+            {"controllers": {"agentCertificates": {"namespaces": ["builds"]}}},
+            "requires controllers.agentCertificates.enabled",
+            id="namespaces of certificates that nobody issues",
+        ),
+        pytest.param(
+            {"controllers": {"agentCertificates": {"enabled": True, "namespaces": [NAMESPACE]}}},
+            f"must not contain {NAMESPACE}",
+            id="certificates in the namespace of Poolhouse",
         ),
         pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),

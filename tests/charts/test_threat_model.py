@@ -14,7 +14,11 @@ from tests.charts.helm import CHART, NAMESPACE, template
 Json = dict[str, Any]
 Right = tuple[str, str, str, frozenset[str]]
 """service, scope, resource and names of objects"""
-FEATURES = {"analysis": {"jobs": True}, "virtualNode": {"enabled": True}}
+FEATURES = {
+    "agentCertificates": {"enabled": True, "namespaces": ["listed"]},
+    "analysis": {"jobs": True},
+    "virtualNode": {"enabled": True},
+}
 
 PAGE = CHART.parent.parent / "docs" / "reference" / "rights.md"
 SCOPES = {"ClusterRole": "cluster", "Role": "own"}

@@ -1,4 +1,5 @@
-"""The agent in a real guest: a claim's application runs in a VM that waited, with volumes, probes and an exit code."""
+"""The agent in a real guest, with a certificate of Poolhouse: a claim's application runs in a VM that waited, with
+volumes, probes and an exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ POOL: Json = {
     "metadata": {"name": "real", "namespace": "default"},
     "spec": {
         "replicas": 1,
-        "agent": {},
+        "agent": {"tls": {"issuer": "Poolhouse"}},
         "claimPolicy": {"allowApplication": True},
         "template": {
             "spec": {"template": {"spec": {"domain": DOMAIN, "networks": [{"name": "default", "pod": {}}]}}},

@@ -153,6 +153,7 @@ NODE_LOST = f"{SIM_PREFIX}lost"
 # Secrets in Poolhouse's namespace: the CA, and the serving certificate.
 CA_SECRET = "poolhouse-authorities"
 SERVING_SECRET = "poolhouse-serving"
+AGENT_CA_SECRET = "poolhouse-agent-authorities"
 
 MANAGED_BY = "app.kubernetes.io/managed-by"
 PART_OF = "app.kubernetes.io/part-of"

@@ -34,6 +34,10 @@ Pair = tuple[StreamReader, StreamWriter]
 DomainState = Literal["unknown", "absent", "starting", "running", "paused", "off", "crashed"]
 
 
+class NotStartable(Exception):
+    """An object that the VMI names does not exist yet. The launch is tried again."""
+
+
 class HypervisorRefused(Exception):
     """The hypervisor cannot perform the operation, and a retry would fail too."""
 
@@ -80,7 +84,7 @@ class Hypervisor(Protocol):
         """Returns the last observed domain without waiting. `Faults.outcome` explains `identity` and `failures`."""
 
     async def launch(self, document: Json, node: str, faults: Faults) -> None:
-        """Starts the domain of a VMI unless it runs already. Raises `HypervisorRefused`."""
+        """Starts the domain of a VMI unless it runs already. Raises `HypervisorRefused` or `NotStartable`."""
 
     async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
         """Plugs and unplugs disks and NICs of a running domain until it has those of the VMI's document, except the

@@ -194,6 +194,7 @@ async def qemu_backend(
     from poolhouse.stack.engine.qemu import capabilities, guest_agent, guest_packages
     from poolhouse.stack.engine.qemu.hypervisor import QemuHypervisor, QemuSettings
     from poolhouse.stack.engine.qemu.libvirtd import find_socket
+    from poolhouse.stack.engine.qemu.secret_disks import SecretDisks
     from poolhouse.stack.engine.qemu.snapshots import QemuSnapshots
 
     uid, cache = settings.worker_uid, guest_packages.cache_dir()
@@ -217,7 +218,7 @@ async def qemu_backend(
         uid=uid,
     )
     sockets = {name: find_socket(settings.runtime / name) for name in NODE_NAMES}
-    hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets, addresses)
+    hypervisor = QemuHypervisor(qemu_settings, importer, get_pvc, sockets, SecretDisks(api, uid), addresses)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     hardware = NodeHardware(cpus=os.cpu_count() or 1, memory=int(memory * MEMORY_SHARE) // len(NODE_NAMES), kvm=kvm)
     nodes = NodeController(api, informers, hardware, hypervisor.why_not_ready)

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+from poolhouse.api.kinds.warm_agent import AGENT_DISK
 from poolhouse.stack.engine.qemu.guest_image import AGENT_START, CpioEntry, cpio, directory, program
 from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, download, run_command
 
@@ -29,8 +30,16 @@ UNUSED = ("etc", "usr/share", "usr/lib/x86_64-linux-gnu/gconv", "usr/lib/python3
 CHECKOUT = Path(__file__).resolve().parents[4] / "agent" / "poolhouse_agent"
 START = """#!/bin/sh
 export PYTHONPATH=/opt HOME=/ PATH=/bin:/usr/bin PYTHONDONTWRITEBYTECODE=1
+options=
+for disk in /sys/block/vd*; do
+  if [ -e $disk ] && [ "$(cat $disk/serial)" = __DISK__ ]; then
+    mkdir -m 700 /run/tls
+    tar -x -f /dev/${disk##*/} -C /run/tls
+    options="--tls-dir /run/tls"
+  fi
+done
 while :; do
-  python3.11 -m poolhouse_agent
+  python3.11 -m poolhouse_agent $options
   sleep 1
 done
 """
@@ -70,7 +79,7 @@ def _agent(source: Path) -> Iterator[CpioEntry]:
     yield from map(directory, ("opt", "opt/poolhouse_agent", "run", "var", "var/lib", str(Path(AGENT_START).parent)))
     for path in sorted(source.glob("*.py")):
         yield program(f"opt/poolhouse_agent/{path.name}", path.read_bytes())
-    yield program(AGENT_START, START.encode())
+    yield program(AGENT_START, START.replace("__DISK__", AGENT_DISK).encode())
 
 
 def _source() -> Path:

@@ -40,6 +40,7 @@ from poolhouse.stack.engine.qemu.domain_xml import (
 from poolhouse.stack.engine.qemu.guest_image import GuestImage
 from poolhouse.stack.engine.qemu.migration_job import MigrationTimeout
 from poolhouse.stack.engine.qemu.probing import LOOPBACK, GuestProber
+from poolhouse.stack.engine.qemu.secret_disks import SecretDisks
 from poolhouse.stack.engine.qemu.streams import open_stream, stream_file
 from poolhouse.stack.engine.simulated import injected_failure
 from poolhouse.stack.engine.vm.live_updates import Hotplug
@@ -74,11 +75,12 @@ class QemuHypervisor:
         importer: QemuImgImporter,
         get_pvc: GetPVC,
         sockets: Mapping[str, Path],
+        secrets: SecretDisks,
         addresses: GuestAddresses | None = None,
     ) -> None:
         """With `addresses`, each guest is known by an address of its own, at which a proxy reaches it."""
         self._addresses = addresses
-        self._settings, self._importer, self._get_pvc = settings, importer, get_pvc
+        self._settings, self._importer, self._get_pvc, self._secrets = settings, importer, get_pvc, secrets
         self._migrating: set[str] = set()
         self._domain_changed: Callable[[str], None] = lambda uid: None
         self._health_changed: Callable[[str], None] = lambda node: None
@@ -239,10 +241,15 @@ class QemuHypervisor:
         return pvcs
 
     async def _volume_files(self, document: Json) -> dict[str, VolumeFile]:
+        metadata = document["metadata"]
         files = {name: VolumeFile(self._importer.path(pvc)) for name, pvc in self._pvcs(document).items()}
         for volume in document["spec"].get("volumes") or ():
-            if volume["name"] not in files:
-                path = self._settings.scratch / f"{document['metadata']['uid']}_{volume['name']}.qcow2"
+            if source := volume.get("secret"):
+                path = self._settings.scratch / f"{metadata['uid']}_{volume['name']}.raw"
+                await self._secrets.write(path, metadata["namespace"], source)
+                files[volume["name"]] = VolumeFile(path, "raw")
+            elif volume["name"] not in files:
+                path = self._settings.scratch / f"{metadata['uid']}_{volume['name']}.qcow2"
                 await self._importer.blank(path, _scratch_size(volume))
                 files[volume["name"]] = VolumeFile(path)
         return files

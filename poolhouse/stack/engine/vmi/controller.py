@@ -10,7 +10,7 @@ from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMIS, Key
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.hypervisor import Domain, Hypervisor, HypervisorRefused
+from poolhouse.stack.engine.hypervisor import Domain, Hypervisor, HypervisorRefused, NotStartable
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, Volume, either, read_vmi
@@ -188,6 +188,9 @@ class VMIController:
             return
         try:
             await self._hypervisor.launch(document, node, faults)
+        except NotStartable as why:
+            log.info("%s/%s: the VMI is not started yet: %s", *vmi.key, why)
+            self._retry(vmi)
         except HypervisorRefused as refused:
             log.warning("%s/%s: the VMI cannot be started: %s", *vmi.key, refused)
             self._events.emit(vmi.reference(VMIS), "Warning", EngineReason.SYNC_FAILED, str(refused), action="Start")

@@ -150,6 +150,11 @@ class VMI(ObjectView):
         return self.phase == "Running" and not self.deleting
 
     @property
+    def moving(self) -> bool:
+        """Whether the running VMI leaves its node, or is to leave it."""
+        return self.running and (self.migrating or self.evacuated)
+
+    @property
     def agent_connected(self) -> bool:
         return "AgentConnected" in self.conditions
 

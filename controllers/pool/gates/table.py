@@ -87,11 +87,9 @@ def budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Tak
 def migration(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
     """A restart would end the migration, and begin again what the drain of the node is about to do."""
     vmi = wanted.vm.vmi
-    if vmi is None or not vmi.running:
+    if vmi is None or not vmi.moving:
         return ""
-    if vmi.migrating:
-        return "it is being migrated"
-    return f"it was evicted from node {vmi.node}, and moves to another one" if vmi.evacuated else ""
+    return "it is being migrated" if vmi.migrating else f"it was evicted from node {vmi.node}, and moves to another one"
 
 
 def healing_pause(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:

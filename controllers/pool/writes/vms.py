@@ -7,7 +7,7 @@ from controllers.pool.failures import has_failed_since_hold
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.disks import delete_retaining_disks
 from controllers.shared.vm import parse_vm
-from controllers.shared.vmi import parse_vmi
+from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
@@ -20,11 +20,14 @@ async def unready_version(api: Api, namespace: str, name: str) -> str:
     Raises Conflict if the VMI has become ready since the plan, because the plan did not count the VM against
     maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
     the status of the VM a moment after that of the VMI."""
-    found = await api.get(VMIS, namespace, name)
-    vmi = parse_vmi(found)
-    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, namespace, name)), vmi=vmi).held:
-        raise Conflict(f"{name} has become available", status=409)
-    return str(found["metadata"]["resourceVersion"])
+    vmi = parse_vmi(await api.get(VMIS, namespace, name))
+    await _must_be_unready(api, vmi)
+    return vmi.resource_version
+
+
+async def _must_be_unready(api: Api, vmi: VMI) -> None:
+    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, *vmi.key)), vmi=vmi).held:
+        raise Conflict(f"{vmi.name} has become available", status=409)
 
 
 async def adopt(to: Writing, a: actions.Adopt) -> None:
@@ -68,8 +71,16 @@ async def _delete_vm(to: Writing, name: str, uid: str, version: str, propagation
 
 
 async def restart(to: Writing, a: actions.Restart) -> None:
-    version = await unready_version(to.api, to.namespace, a.name) if a.spares_available else None
+    """Raises Conflict if KubeVirt has begun to move the VM since the plan: an eviction and a restart would disrupt it
+    twice."""
+    vmi = parse_vmi(await to.api.get(VMIS, to.namespace, a.name))
+    if vmi.uid != a.vmi_uid:
+        raise Conflict(f"{a.name} has another VMI now", status=409)
+    if vmi.moving:
+        raise Conflict(f"{a.name} leaves its node now", status=409)
+    if a.spares_available:
+        await _must_be_unready(to.api, vmi)
     if a.by_subresource:
         await to.subresources.put("restart", to.namespace, a.name, a.vmi_uid)
     else:
-        await to.api.delete(VMIS, to.namespace, a.name, uid=a.vmi_uid, resource_version=version)
+        await to.api.delete(VMIS, to.namespace, a.name, uid=a.vmi_uid, resource_version=vmi.resource_version)

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from random import Random
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from controllers.pool.actions import Hold, ReleaseDisks, RetainDisks, ReturnDisk, SetInService
+from controllers.pool.actions import Hold, ReleaseDisks, Restart, RetainDisks, ReturnDisk, SetInService
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
+from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk
 from controllers.pool.writes.disks import release_disks, retain_replaced_disks, return_disk
 from controllers.pool.writes.hooks import hold, set_in_service
-from controllers.pool.writes.vms import unready_version
+from controllers.pool.writes.vms import restart, unready_version
 from controllers.shared.sources import DATA_VOLUMES
+from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
@@ -54,8 +57,8 @@ async def create(api: Api, resource: Any, name: str, owner: Json | None = None, 
     return dict(await api.create(resource, {"apiVersion": resource.api_version, **document}))
 
 
-async def create_vmi(api: Api, *, ready: bool) -> Json:
-    status = {"phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
+async def create_vmi(api: Api, *, ready: bool, **more: Any) -> Json:
+    status = {**more, "phase": "Running", "conditions": [{"type": "Ready", "status": str(ready)}]}
     metadata = {"name": "web-1", "namespace": HERE}
     return dict(await api.create(VMIS, {"metadata": metadata, "status": status}))
 
@@ -110,6 +113,44 @@ def test_a_vm_that_has_become_available_is_not_taken(vm_ready: bool, vmi: str, r
             assert await api.get(VMS, HERE, "web-1") == before
         else:
             assert await unready_version(api, HERE, "web-1") == version
+
+    play(scene)
+
+
+MIGRATING = {"migrationState": {"startTimestamp": "2026-01-01T00:00:00Z"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "refusal"),
+    [
+        pytest.param({}, "", id="the VMI of the plan"),
+        pytest.param({"evacuationNodeName": "node-1"}, "leaves its node now", id="evicted since the plan"),
+        pytest.param(MIGRATING, "leaves its node now", id="it has begun to migrate"),
+        pytest.param({"evacuationNodeName": "node-0"}, "", id="it has left that node"),
+    ],
+)
+def test_a_vm_that_leaves_its_node_is_not_restarted(status: Json, refusal: str) -> None:
+    async def scene(world: World, api: Api) -> None:
+        uid = (await create_vmi(api, ready=True, nodeName="node-1", **status))["metadata"]["uid"]
+        await create_vm(api, ready=True)
+        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, subresources=Subresources(api, api.monotonic)))
+        restarting = restart(to, Restart("web-1", uid, False, "the plan"))
+        if refusal:
+            with pytest.raises(Conflict, match=f"web-1 {refusal}"):
+                await restarting
+            assert (await api.get(VMIS, HERE, "web-1"))["metadata"]["uid"] == uid
+        else:
+            await restarting
+
+    play(scene)
+
+
+def test_a_restart_takes_only_the_vmi_of_the_plan() -> None:
+    async def scene(world: World, api: Api) -> None:
+        await create_vmi(api, ready=True)
+        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, subresources=Subresources(api, api.monotonic)))
+        with pytest.raises(Conflict, match="web-1 has another VMI now"):
+            await restart(to, Restart("web-1", "former", True, "the plan"))
 
     play(scene)
 

@@ -191,6 +191,8 @@ def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
         return "KubeVirt has not accepted the change of the running VM yet"
     if not moves(snapshot, vm):
         return "KubeVirt has not plugged or unplugged all its disks: see the conditions of its VMI"
+    if live_updates.is_given(fields, vm.live, vmi.guest):
+        return "its guest does not use the added memory yet, for which it needs the driver virtio_mem"
     if not snapshot.movable:
         return "it must move for the change, and no second node can take VMs"
     if vmi.guest.failure and vmi.guest.failed_at >= vm.live_update_since:

@@ -303,8 +303,14 @@ def _are_devices_behind(vm: Devices, vmi: Devices, template: Devices, *, users_p
 
 def shows(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:
     """Whether the guest has these fields of its VM, and uses the memory that it got."""
-    has = all(each.value(vm) == each.value(guest.spec) == each.value(guest.shown) for each in fields)
-    return has and (guest.current_memory is None or guest.current_memory >= (guest.shown.memory or 0))
+    return is_given(fields, vm, guest) and (
+        guest.current_memory is None or guest.current_memory >= (guest.shown.memory or 0)
+    )
+
+
+def is_given(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:
+    """Whether KubeVirt has given these fields of the VM to the guest, which may not use all of the memory yet."""
+    return all(each.value(vm) == each.value(guest.spec) == each.value(guest.shown) for each in fields)
 
 
 def is_accepted(fields: Iterable[LiveField], vm: LiveFields, guest: RunningGuest) -> bool:

@@ -173,6 +173,9 @@ def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> N
         pytest.param(pool(written(1, guest=guest(2, shown=1))), "has not begun the migration", id="no migration"),
         pytest.param(pool(written(1, guest=guest(2, shown=1), migrating=True)), "moves it", id="it moves"),
         pytest.param(
+            pool(written(1, guest=guest(2, current_memory=GIB // 2))), "needs the driver virtio_mem", id="no driver"
+        ),
+        pytest.param(
             pool(written(1, guest=guest(2, shown=1)), movable=False), "no second node can take VMs", id="one node"
         ),
         pytest.param(

@@ -24,6 +24,8 @@ from poolhouse.api.kubevirt.behaviours import (
     Change,
     Create,
     Delete,
+    Evacuates,
+    Evict,
     Gone,
     Reaches,
     Refusal,
@@ -264,6 +266,10 @@ class Trial:
                 await self._until(lambda: self._shown(target, values))
             case Remember():
                 self._uid = str(((await self._get("VMI")) or {}).get("metadata", {}).get("uid") or "")
+            case Evict(refused):
+                await self._send(refused, self._evict(await self._launcher()))
+            case Evacuates():
+                await self._until(self._evacuation)
             case Replaced():
                 await self._until(self._replacement)
             case Delete(target):
@@ -341,6 +347,38 @@ class Trial:
             return None
         got = _listed((path, read(document, path)) for path, _ in different)
         return f"expected {_listed(different)}, got {got}"
+
+    async def _launcher(self) -> str:
+        """Waits for the VMI's launcher Pod, and returns its name."""
+        from poolhouse.runtime.resource import PODS
+
+        uid, found = read(await self._get("VMI") or {}, "metadata.uid"), list[str]()
+
+        async def problem() -> str | None:
+            selector = f"{meta.KUBEVIRT_CREATED_BY}={uid}"
+            pods, _ = await self._api.list(PODS, self._namespace, label_selector=selector)
+            found.extend(pod["metadata"]["name"] for pod in pods)
+            return None if found else f"expected a Pod with the label {selector}, got none"
+
+        await self._until(problem)
+        return found[0]
+
+    async def _evict(self, pod: str) -> None:
+        from poolhouse.runtime.resource import PODS
+
+        metadata = {"name": pod, "namespace": self._namespace}
+        body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": metadata}
+        await self._api.request("POST", PODS.path(self._namespace, pod, "eviction"), body=body)
+
+    async def _evacuation(self) -> str | None:
+        from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
+        from poolhouse.runtime.resource import Resource
+
+        found, _ = await self._api.list(Resource.of(VMI_MIGRATION), self._namespace)
+        ours = (each for each in found if read(each, "spec.vmiName") == self._name)
+        if any(read(each, f"metadata.annotations.{meta.KUBEVIRT_EVACUATION}") for each in ours):
+            return None
+        return f"expected a migration with the annotation {meta.KUBEVIRT_EVACUATION}, got none"
 
     async def _replacement(self) -> str | None:
         vmi = await self._get("VMI")
@@ -443,5 +481,9 @@ def describe(step: Step) -> str:
             return f"look at the {target}"
         case Gone(target):
             return f"wait until the {target} is gone"
+        case Evict():
+            return "evict the launcher Pod"
+        case Evacuates():
+            return "wait for the migration"
         case _:
             return "wait for another VMI" if isinstance(step, Replaced) else "remember the VMI"

@@ -227,6 +227,8 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule(
             "", ("persistentvolumeclaims/status", "persistentvolumes/status"), ("get", "update", "patch"), _AS_CDI
         ),
+        PolicyRule("", ("pods",), (*READ, "create", "delete"), "launcher Pods of simulated VMIs"),
+        PolicyRule("", ("pods/status",), ("patch",), _AS_KUBELET),
         PolicyRule("", ("nodes",), (*READ, *WRITE), _AS_KUBELET),
         PolicyRule("", ("secrets",), ("get",), _AS_KUBELET),
         PolicyRule("", ("nodes/status",), ("get", "update", "patch"), _AS_KUBELET),

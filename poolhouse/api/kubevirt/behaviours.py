@@ -93,7 +93,19 @@ class Gone:
     target: Target
 
 
-Step = Create | Change | Call | Reaches | Shows | Remember | Replaced | Delete | Gone
+@dataclass(frozen=True)
+class Evict:
+    """Requests the eviction of the VMI's launcher Pod, as a drain does."""
+
+    refused: Refusal | None = None
+
+
+@dataclass(frozen=True)
+class Evacuates:
+    """Waits until KubeVirt has created a migration that moves the VMI away from its node."""
+
+
+Step = Create | Change | Call | Reaches | Shows | Remember | Replaced | Delete | Gone | Evict | Evacuates
 
 
 class _Any:
@@ -141,6 +153,12 @@ def _nics(**second: Any) -> Json:
     return {"template": {"spec": {"domain": {"devices": {"interfaces": nics}}, "networks": networks}}}
 
 
+def _evictable(strategy: str) -> Json:
+    """A VM with this `evictionStrategy`. The annotation concerns the embedded stack only."""
+    metadata = {"annotations": {"sim.poolhouse.dev/launcher-pods": "true"}}
+    return {**ALWAYS, "template": {"metadata": metadata, "spec": {"evictionStrategy": strategy}}}
+
+
 def _conflict(kind: str, text: str) -> Refusal:
     return Refusal(409, f'Operation cannot be fulfilled on {kind}.kubevirt.io "%s": {text}')
 
@@ -150,6 +168,7 @@ _DEFAULTS = "virt-api's webhook runs before that of Poolhouse, which therefore f
 _STANDBY = "Warm pools pause, stop and start waiting VMs by these requests."
 _SNAPSHOT = "Pools take snapshots of VMs before updates, if they are asked to."
 _LIVE = "Pools let KubeVirt change running VMs, and restart those for which KubeVirt requires it."
+_DRAIN = "Pools take part in drains, and limit by PodDisruptionBudgets what a drain stops."
 _RESTART = "Pools restart VMs, and wait until the VMI is another one."
 
 BEHAVIOURS: tuple[Behaviour, ...] = (
@@ -583,6 +602,39 @@ BEHAVIOURS: tuple[Behaviour, ...] = (
         guest=True,
         since=IN_PLACE_RESTORE,
         gate=SNAPSHOT,
+    ),
+    Behaviour(
+        "eviction-migrates",
+        "the eviction of a VMI with LiveMigrate is denied, and KubeVirt creates a migration",
+        _DRAIN,
+        (
+            Create(_evictable("LiveMigrate")),
+            Reaches("Running", STARTING),
+            Shows("VMI", {"conditions.LiveMigratable": "True"}),
+            Evict(Refusal(429, 'Eviction triggered evacuation of VMI "')),
+            Evacuates(),
+        ),
+        guest=True,
+    ),
+    Behaviour(
+        "eviction-marks",
+        "the eviction of a VMI with External is denied, and marks the VMI with its node",
+        _DRAIN,
+        (
+            Create(_evictable("External")),
+            Reaches("Running", STARTING),
+            Evict(Refusal(429, 'Eviction triggered evacuation of VMI "')),
+            Shows("VMI", {"status.evacuationNodeName": ANY, "status.phase": "Running"}),
+            Evict(Refusal(429, 'Evacuation in progress: Eviction triggered evacuation of VMI "')),
+        ),
+        guest=True,
+    ),
+    Behaviour(
+        "eviction-stops",
+        "the eviction of a VMI with None stops the guest, and the VM gets another VMI",
+        _DRAIN,
+        (Create(_evictable("None")), Reaches("Running", STARTING), Remember(), Evict(), Replaced()),
+        guest=True,
     ),
     Behaviour(
         "deleted-vm",

@@ -4,6 +4,7 @@
 | --- | --- | --- |
 | vm, vmi, migration | reconcile VMs, VMIs and migrations, and evacuate nodes | virt-controller, virt-handler |
 | vmi.prober | runs liveness and readiness probes | kubelet |
+| launcher | creates the Pods that a drain evicts | virt-controller, kubelet |
 | snapshot | takes snapshots of VMs and restores them | snapshot and restore controllers of virt-controller |
 | datavolume | imports and clones disks | CDI's controllers and importer |
 | node | registers the nodes and schedules VMIs | kubelet, scheduler, node labeller |

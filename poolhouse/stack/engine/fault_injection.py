@@ -42,6 +42,8 @@ class Faults:
     """duration of a simulated snapshot"""
     snapshot_fails: bool = False
     """whether the storage refuses snapshots"""
+    launcher_pods: bool = False
+    """whether the VMI has launcher Pods, which a drain evicts"""
     dirty_memory: int = 0
     """bytes of memory that the guest overwrites continuously, so that a live migration takes longer"""
 
@@ -101,6 +103,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "application-exit-code": ("application_exit_code", _number(int, 255), "a number from 0 to 255"),
     "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
     "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
+    "launcher-pods": ("launcher_pods", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
 }
 """field, parser and allowed values of each annotation or ConfigMap key"""

@@ -9,7 +9,7 @@ from poolhouse.api.kinds.meta import NAMESPACE, SIMULATION
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import NAMESPACES, NODES, PVCS, VMIS, VMS
+from poolhouse.runtime.resource import NAMESPACES, NODES, PODS, PVCS, VMIS, VMS
 from poolhouse.stack.engine import objects
 from poolhouse.stack.engine.fault_injection import Faults, parse_faults
 from poolhouse.stack.engine.objects import (
@@ -17,6 +17,7 @@ from poolhouse.stack.engine.objects import (
     VM,
     VMI,
     DataVolume,
+    Launcher,
     Migration,
     Node,
     Pairs,
@@ -28,6 +29,7 @@ from poolhouse.stack.engine.resources import (
     CONFIG_MAPS,
     DATA_VOLUMES,
     KUBEVIRTS,
+    LAUNCHER_LABEL,
     MIGRATIONS,
     RESTORES,
     SNAPSHOT_CONTENTS,
@@ -63,6 +65,13 @@ class Informers:
         self.restores: Informer[Restore] = Informer(
             api, RESTORES, objects.read_restore, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
         )
+        self.launchers: Informer[Launcher] = Informer(
+            api,
+            PODS,
+            objects.read_launcher,
+            label_selector=f"{LAUNCHER_LABEL}=virt-launcher",
+            indexes={"vmi": lambda pod: [pod.vmi]},
+        )
         # Whether each namespace has opted out of hardware defaults.
         self.namespaces: Informer[bool] = Informer(api, NAMESPACES, opted_out)
         self.kubevirts: Informer[ClusterSettings] = Informer(api, KUBEVIRTS, ClusterSettings.of)
@@ -72,7 +81,7 @@ class Informers:
 
     @property
     def all(self) -> tuple[Informer[object], ...]:
-        watched = (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations)
+        watched = (self.vms, self.vmis, self.data_volumes, self.pvcs, self.nodes, self.migrations, self.launchers)
         snapshots = (self.snapshots, self.snapshot_contents, self.restores)
         return (*watched, *snapshots, self.namespaces, self.kubevirts, self.settings)  # type: ignore[return-value]
 

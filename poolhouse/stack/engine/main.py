@@ -27,6 +27,7 @@ from poolhouse.stack.engine.datavolume.controller import DataVolumeController
 from poolhouse.stack.engine.datavolume.importer import Importer
 from poolhouse.stack.engine.hypervisor import Hypervisor
 from poolhouse.stack.engine.informers import Informers
+from poolhouse.stack.engine.launcher.controller import LauncherController
 from poolhouse.stack.engine.migration.controller import MigrationController
 from poolhouse.stack.engine.migration.evacuation import EvacuationController
 from poolhouse.stack.engine.migration.workload_updates import WorkloadUpdateController
@@ -161,6 +162,7 @@ def background_tasks(
         migrations.abandoned.controller,
         EvacuationController(api, informers).controller,
         WorkloadUpdateController(api, informers).controller,
+        LauncherController(api, informers).controller,
         nodes.controller,
         snapshots.controller,
         snapshots.contents,

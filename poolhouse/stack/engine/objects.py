@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json, at, without_nulls
-from poolhouse.api.kinds.meta import NODE_LOST, SIM_PREFIX
+from poolhouse.api.kinds.meta import KUBEVIRT_EVACUATION, NODE_LOST, SIM_PREFIX
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.live_devices import ABSENT, is_hotpluggable
 from poolhouse.api.kubevirt.live_updates import (
@@ -274,6 +274,15 @@ class Restore(PhasedObject):
 
 
 @dataclass(frozen=True)
+class Launcher(ApiObject):
+    """The launcher Pod of a VMI."""
+
+    vmi: Key = ("", "")
+    node: str = ""
+    ready: bool = False
+
+
+@dataclass(frozen=True)
 class Node(ApiObject):
     labels: Pairs = ()
     ready: bool = True
@@ -444,9 +453,19 @@ def read_migration(document: Json) -> Migration:
         **_metadata(document),
         vmi=str(spec.get("vmiName") or ""),
         node_selector=_pairs(spec.get("addedNodeSelector")),
-        evacuates=(document["metadata"].get("annotations") or {}).get(resources.EVACUATION_ANNOTATION, ""),
+        evacuates=(document["metadata"].get("annotations") or {}).get(KUBEVIRT_EVACUATION, ""),
         updates_workload=resources.WORKLOAD_UPDATE_ANNOTATION in (document["metadata"].get("annotations") or {}),
         status=document.get("status") or {},
+    )
+
+
+def read_launcher(document: Json) -> Launcher:
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    return Launcher(
+        **_metadata(document),
+        vmi=(metadata["namespace"], str((metadata.get("annotations") or {}).get(resources.DOMAIN_ANNOTATION) or "")),
+        node=str(spec.get("nodeName") or ""),
+        ready=resources.has_condition(status.get("conditions") or (), "Ready"),
     )
 
 

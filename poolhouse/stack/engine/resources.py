@@ -42,8 +42,10 @@ LAST_RESTORE_ANNOTATION = "restore.kubevirt.io/lastRestoreUID"
 RESTORE_ANNOTATION = "restore.kubevirt.io/name"
 NODE_LABEL = "kubevirt.io/nodeName"
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
-EVACUATION_ANNOTATION = "kubevirt.io/evacuationMigration"
 WORKLOAD_UPDATE_ANNOTATION = "kubevirt.io/workloadUpdateMigration"
+LAUNCHER_LABEL = "kubevirt.io"
+DOMAIN_ANNOTATION = "kubevirt.io/domain"
+EVICTION_SOURCE_ANNOTATION = "kubevirt.io/eviction-source"
 GENERATION_ANNOTATION = "kubevirt.io/vm-generation"
 
 # Hash of the template from which a VMI was created. If the VM has another hash, it gets the condition RestartRequired.

@@ -119,7 +119,7 @@ def _drawn_mac(uid: str, nic: str) -> str:
 
 
 class SimulatedHypervisor:
-    """Simulates domains. Its only state is a pause that the VMI's condition does not show yet."""
+    """Simulates domains. Its only state is what the VMIs do not show yet: pauses, and guests that are shutting down."""
 
     hotplugs: tuple[Hotplug, ...] = ("cpu", "memory")
 
@@ -127,12 +127,14 @@ class SimulatedHypervisor:
         self._addresses = addresses or GuestAddresses()
         self._changed: Callable[[str], None] = lambda uid: None
         self._paused: dict[str, bool] = {}
+        # By UID, since when a guest is shutting down; None: since the next observation.
+        self._pressed: dict[str, datetime | None] = {}
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         self._changed = changed
 
     def domain(self, vmi: VMI, faults: Faults, identity: str, failures: int, now: datetime) -> Domain:
-        domain = simulate_domain(vmi, faults, identity, failures, now)
+        domain = self._shutting_down(simulate_domain(vmi, faults, identity, failures, now), vmi, faults, now)
         if domain.alive and not vmi.status.get("interfaces"):
             given = {name: self._addresses.address(vmi.uid, name) for name, _ in vmi.interfaces}
             domain = replace(domain, addresses=given)
@@ -144,6 +146,16 @@ class SimulatedHypervisor:
             del self._paused[vmi.uid]
         return replace(domain, state="paused" if paused else "running", reason="", change_seconds=None)
 
+    def _shutting_down(self, domain: Domain, vmi: VMI, faults: Faults, now: datetime) -> Domain:
+        if vmi.uid not in self._pressed:
+            return domain
+        if not domain.alive or vmi.deleted is not None:
+            del self._pressed[vmi.uid]
+            return domain
+        since = self._pressed[vmi.uid] = self._pressed[vmi.uid] or now
+        left = seconds_until(since + timedelta(seconds=faults.stop_seconds), now)
+        return replace(domain, change_seconds=left) if left > 0 else Domain("off", domain.node)
+
     async def launch(self, document: Json, node: str, faults: Faults) -> None: ...
 
     async def sync_devices(self, vmi: VMI, document: Json, pending: Collection[str]) -> DeviceReport:
@@ -153,7 +165,11 @@ class SimulatedHypervisor:
         nics = {name: mac or _drawn_mac(vmi.uid, name) for name, mac in vmi.interfaces if name not in vmi.absent}
         return DeviceReport(targets, nics, addresses={name: self._addresses.address(vmi.uid, name) for name in nics})
 
-    async def press_power(self, vmi: VMI) -> None: ...
+    async def press_power(self, vmi: VMI) -> None:
+        # The domain of a VMI that is being deleted depends on the time of its deletion only.
+        if vmi.deleted is None and vmi.uid not in self._pressed:
+            self._pressed[vmi.uid] = None
+            self._changed(vmi.uid)
 
     async def pause(self, vmi: VMI, paused: bool) -> None:
         self._paused[vmi.uid] = paused

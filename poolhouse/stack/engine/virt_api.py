@@ -21,6 +21,7 @@ from poolhouse.service.callers import client_certificate, common_names
 from poolhouse.service.health import health_app
 from poolhouse.service.request_body import RequestRefused, parse
 from poolhouse.stack.engine import installation, objects
+from poolhouse.stack.engine.admission import evictions
 from poolhouse.stack.engine.admission import server as admission
 from poolhouse.stack.engine.hypervisor import Hypervisor, HypervisorRefused, Stream
 from poolhouse.stack.engine.objects import VMI
@@ -139,8 +140,8 @@ class VirtApi:
         path, method = scope["path"], scope["method"]
         if method in ("GET", "HEAD") and (document := discovery(path)) is not None:
             return 200, document
-        if path in admission.WEBHOOKS and method == "POST":
-            return 200, self._review(path, await _body(receive, admission.BODY_LIMIT_BYTES))
+        if path in admission.PATHS and method == "POST":
+            return 200, await self._review(path, await _body(receive, admission.BODY_LIMIT_BYTES))
         # The path is namespaces/NAMESPACE/RESOURCE/NAME/VERB.
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
@@ -197,8 +198,10 @@ class VirtApi:
         check_stream(stream, document)
         return objects.read_vmi(document)
 
-    def _review(self, path: str, body: bytes) -> Json:
+    async def _review(self, path: str, body: bytes) -> Json:
         try:
+            if path == evictions.PATH:
+                return await admission.answer_eviction(self._api, body, self._settings())
             return admission.answer(path, body, self._settings(), KUBEVIRT_USER)
         except admission.InvalidReview as error:
             raise StatusError(400, "BadRequest", f"the body is no AdmissionReview: {error}") from None

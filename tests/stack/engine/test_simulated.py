@@ -9,7 +9,7 @@ from poolhouse.stack.engine.fault_injection import FAULTS, SETTINGS, Faults, par
 from poolhouse.stack.engine.hypervisor import ABSENT
 from poolhouse.stack.engine.migration.settings import MigrationSettings
 from poolhouse.stack.engine.objects import VMI
-from poolhouse.stack.engine.simulated import copy_seconds, injected_failure, simulate_domain
+from poolhouse.stack.engine.simulated import SimulatedHypervisor, copy_seconds, injected_failure, simulate_domain
 from tests.stack.engine.builders import NOW, ago, vmi
 
 
@@ -135,3 +135,23 @@ def test_every_fault_is_accepted(kind: str) -> None:
 )
 def test_duration_of_a_simulated_migration(settings: MigrationSettings, dirty: int, seconds: float) -> None:
     assert copy_seconds(128 << 20, settings, dirty) == seconds
+
+
+async def test_a_guest_shuts_down_after_the_power_button() -> None:
+    hypervisor, faults, changed = SimulatedHypervisor(), Faults(stop_seconds=2), list[str]()
+    hypervisor.subscribe(changed.append)
+
+    def state(at: float) -> str:
+        return hypervisor.domain(vmi(), faults, "x", 0, ago(-at)).state
+
+    assert state(0) == "running"
+    for _ in range(2):
+        await hypervisor.press_power(vmi())
+    assert [state(0), state(1), state(2)] == ["running", "running", "off"]
+    assert changed == ["vmi-uid"]
+
+
+async def test_the_power_button_leaves_a_deleted_vmi_to_its_time_of_deletion() -> None:
+    hypervisor = SimulatedHypervisor()
+    await hypervisor.press_power(vmi(deleted=ago(0)))
+    assert hypervisor.domain(vmi(), Faults(stop_seconds=0), "x", 0, ago(0)).state == "running"

@@ -89,7 +89,7 @@ def test_a_client_that_accepts_any_type_passes_the_router(accept: str) -> None:
     assert accepts_any({"headers": [(b"accept", accept.encode())] if accept else []})
 
 
-@pytest.mark.parametrize("path", admission.WEBHOOKS)
+@pytest.mark.parametrize("path", admission.PATHS)
 @pytest.mark.parametrize("body", [b"", b"[]", b'{"request": "AAA"}', b'{"request": {"uid": "u", "object": "AAA"}}'])
 async def test_a_body_that_is_no_review_is_refused(path: str, body: bytes) -> None:
     status, answer = await ask(path, "POST", body)

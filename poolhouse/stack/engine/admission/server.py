@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
@@ -12,8 +12,9 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC
 from poolhouse.api.kubevirt.wrong_types import WrongType, wrong_types
+from poolhouse.runtime.api import Api
 from poolhouse.service.request_body import RequestRefused, parse
-from poolhouse.stack.engine.admission import mutation, validation
+from poolhouse.stack.engine.admission import evictions, mutation, validation
 from poolhouse.stack.engine.admission.validation import Cause
 
 MUTATING, VALIDATING = "virt-api-mutator", "virt-api-validator"
@@ -110,6 +111,7 @@ WEBHOOKS: Mapping[str, tuple[str, str, str, tuple[str, ...], Review]] = {
     ),
 }
 """By path: configuration, name, resource, operations and function of each webhook. Names and paths are virt-api's."""
+PATHS = (*WEBHOOKS, evictions.PATH)
 
 
 SPEC_TYPES: Mapping[str, str] = {VMS: VM_SPEC, VMIS: VMI_SPEC}
@@ -118,6 +120,12 @@ SPEC_TYPES: Mapping[str, str] = {VMS: VM_SPEC, VMIS: VMI_SPEC}
 
 class InvalidReview(ValueError):
     """The body is not an AdmissionReview that an API server sends."""
+
+
+async def answer_eviction(api: Api, body: bytes, settings: ClusterSettings) -> Json:
+    """Returns the AdmissionReview for the eviction of a Pod. Raises `InvalidReview`."""
+    request = _read_request(body)
+    return _reviewed(request, await evictions.review(api, request, settings))
 
 
 def answer(path: str, body: bytes, settings: ClusterSettings, kubevirt_user: str) -> Json:
@@ -129,6 +137,10 @@ def answer(path: str, body: bytes, settings: ClusterSettings, kubevirt_user: str
     # The functions of the webhooks read a document without looking at the types of its values.
     malformed = _wrong_types(request["object"], resource)
     response = _decided(malformed) if malformed else review(request, settings, by_kubevirt)
+    return _reviewed(request, response)
+
+
+def _reviewed(request: Json, response: Json) -> Json:
     header = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}
     return {**header, "response": {"uid": request["uid"], **response}}
 
@@ -166,15 +178,25 @@ def configurations(url: str, bundle: bytes, kubevirt_user: str) -> list[Json]:
             "apiVersion": "admissionregistration.k8s.io/v1",
             "kind": kind,
             "metadata": {"name": name, "labels": {meta.PART_OF: meta.POOLHOUSE, meta.COMPONENT: "engine"}},
-            "webhooks": [
-                _webhook(path, url, bundle, kubevirt_user) for path, each in WEBHOOKS.items() if each[0] == name
-            ],
+            "webhooks": [*_webhooks(name, url, bundle, kubevirt_user)],
         }
         for kind, name in (
             ("MutatingWebhookConfiguration", MUTATING),
             ("ValidatingWebhookConfiguration", VALIDATING),
         )
     ]
+
+
+def _webhooks(configuration: str, url: str, bundle: bytes, kubevirt_user: str) -> Iterator[Json]:
+    for path, (name, *_) in WEBHOOKS.items():
+        if name == configuration:
+            yield _webhook(path, url, bundle, kubevirt_user)
+    if configuration == VALIDATING:
+        yield evictions.webhook(_client(evictions.PATH, url, bundle))
+
+
+def _client(path: str, url: str, bundle: bytes) -> Json:
+    return {"url": url + path, "caBundle": base64.b64encode(bundle).decode()}
 
 
 def _webhook(path: str, url: str, bundle: bytes, kubevirt_user: str) -> Json:
@@ -185,7 +207,7 @@ def _webhook(path: str, url: str, bundle: bytes, kubevirt_user: str) -> Json:
         "sideEffects": "None",
         "failurePolicy": "Fail",
         "timeoutSeconds": TIMEOUT_SECONDS,
-        "clientConfig": {"url": url + path, "caBundle": base64.b64encode(bundle).decode()},
+        "clientConfig": _client(path, url, bundle),
         "rules": [
             {
                 "apiGroups": ["snapshot.kubevirt.io" if resource in (SNAPSHOTS, RESTORES) else "kubevirt.io"],

@@ -10,11 +10,11 @@ from typing import Literal
 
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
+from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT, KUBEVIRT_EVACUATION
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.migration.settings import MigrationSettings
 from poolhouse.stack.engine.objects import VMI, Migration, Node, seconds_until
-from poolhouse.stack.engine.resources import EVACUATION_ANNOTATION, condition, merge_conditions
+from poolhouse.stack.engine.resources import condition, merge_conditions
 
 EVACUATION_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS = 20.0, 300.0
 FINISHED_MIGRATIONS_KEPT = 5
@@ -221,7 +221,7 @@ def migration_status(
 
 def new_evacuation(vmi: VMI) -> Json:
     """Returns a migration object that evacuates the VMI from its node."""
-    return new_migration(vmi, "kubevirt-evacuation-", {EVACUATION_ANNOTATION: vmi.node})
+    return new_migration(vmi, "kubevirt-evacuation-", {KUBEVIRT_EVACUATION: vmi.node})
 
 
 def new_migration(vmi: VMI, prefix: str, annotations: Json) -> Json:

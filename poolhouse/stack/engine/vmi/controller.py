@@ -12,8 +12,9 @@ from poolhouse.runtime.resource import VMIS, Key
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import Domain, Hypervisor, HypervisorRefused, NotStartable
 from poolhouse.stack.engine.informers import Informers
+from poolhouse.stack.engine.launcher.pods import shut_down_at
 from poolhouse.stack.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, Node, Pairs, Volume, either, read_vmi
+from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, Launcher, Node, Pairs, Volume, either, read_vmi
 from poolhouse.stack.engine.reasons import EngineReason
 from poolhouse.stack.engine.resources import NODE_LABEL
 from poolhouse.stack.engine.vm.plan import Delays
@@ -52,6 +53,7 @@ class VMIController:
         informers.pvcs.subscribe(self._volume_changed)
         informers.data_volumes.subscribe(self._volume_changed)
         informers.vms.subscribe(self._vm_changed)
+        informers.launchers.subscribe(self._launcher_changed)
         informers.settings.subscribe(self._settings_changed)
         hypervisor.subscribe(self._domain_changed)
         capacity.subscribe(self._memory_freed)
@@ -86,6 +88,10 @@ class VMIController:
             self._tries.pop(old.uid, None)
         if old is not None and new is not None and new.faults != old.faults:
             self.controller.enqueue(new.key)  # the VMI has the name of its VM
+
+    def _launcher_changed(self, old: Launcher | None, new: Launcher | None) -> None:
+        if new is not None and new.deleted is not None:
+            self.controller.enqueue(new.vmi)
 
     def _settings_changed(self, old: Pairs | None, new: Pairs | None) -> None:
         for vmi in self._informers.vmis.store.all():
@@ -128,7 +134,9 @@ class VMIController:
         by_name = {node.name: node for node in nodes}
         domain = self._domain(vmi, faults)
         if vmi.node or vmi.final or vmi.deleted is not None:
-            return phases.VMISnapshot(vmi, domain, by_name.get(vmi.node), probes=self.prober.results(vmi))
+            end = shut_down_at(vmi, self._informers.launchers.store.by("vmi", vmi.key))
+            probes = self.prober.results(vmi)
+            return phases.VMISnapshot(vmi, domain, by_name.get(vmi.node), probes=probes, shut_down_at=end)
         used, memory = self._capacity.used(nodes), vmi.memory_with_overhead
         target = self._capacity.reserved_node(vmi.uid) or schedule(vmi.node_selector, memory, nodes, used)
         why_not = "" if target else unschedulable_message(vmi.node_selector, memory, nodes, used)

@@ -34,6 +34,7 @@ PAUSED_POD = condition(
     'corresponding condition of pod readiness gate "kubevirt.io/virtual-machine-unpaused" is not "True".',
 )
 UNREADY_POD = condition("Ready", False, "ContainersNotReady", "containers with unready status: [compute]")
+EVICTED_POD = condition("Ready", False, "PodTerminating", "virt-launcher pod is terminating")
 SHUT_DOWN = condition("Ready", False, "PodTerminating", "the guest has shut down")
 
 
@@ -75,6 +76,8 @@ class VMISnapshot:
     missing: str | None = None
     """message about a volume that is not ready"""
     probes: ProbeResults = UNPROBED
+    shut_down_at: datetime | None = None
+    """when the guest must have shut down because its launcher Pod is being deleted"""
 
 
 @dataclass(frozen=True)
@@ -100,6 +103,8 @@ def plan_vmi(
         return VMIPlan(vmi.status, requeue_seconds=UNKNOWN_REQUEUE_SECONDS)
     if vmi.deleted is not None:
         return _deleted(snapshot, now)
+    if snapshot.shut_down_at is not None and snapshot.domain.alive:
+        return _evicted(snapshot, snapshot.shut_down_at, now)
     if vmi.phase == "Running":
         return _running(snapshot, now)
     if vmi.phase == "Scheduled":
@@ -140,6 +145,16 @@ def _deleted(snapshot: VMISnapshot, now: datetime) -> VMIPlan:
         wait = min(left, POWER_BUTTON_SECONDS, domain.change_seconds or POWER_BUTTON_SECONDS)
         return VMIPlan(vmi.status, (PressPower(),), requeue_seconds=wait)
     return VMIPlan(vmi.status, (Destroy(),))
+
+
+def _evicted(snapshot: VMISnapshot, shut_down_at: datetime, now: datetime) -> VMIPlan:
+    """Returns the plan of a VMI whose launcher Pod has been evicted or deleted: the guest is shut down."""
+    domain, left = snapshot.domain, objects.seconds_until(shut_down_at, now)
+    if left <= 0:
+        return VMIPlan(_failed(snapshot, now, "Destroyed", "the guest did not shut down in time"), (Destroy(),))
+    conditions = _replace_condition(snapshot.vmi, EVICTED_POD)
+    wait = min(left, POWER_BUTTON_SECONDS, domain.change_seconds or POWER_BUTTON_SECONDS)
+    return VMIPlan(_status(snapshot, now, snapshot.vmi.phase, conditions), (PressPower(),), requeue_seconds=wait)
 
 
 def _running(snapshot: VMISnapshot, now: datetime) -> VMIPlan:

@@ -16,7 +16,7 @@ from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import (
     Stores,
     content_of,
-    is_unowned,
+    has_pool_label,
     observe,
     revisions_of,
 )
@@ -476,9 +476,11 @@ def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:
 
 
 def _pools_of(vm: VM) -> set[Key]:
-    """The pool that owns the VM. For a VM with retained disks or without an owner, also the pool in the VM's name."""
+    """The pool that owns the VM. For a VM with retained disks or with the label of a pool, also the pool in the VM's
+    name."""
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
-    return owner | {(vm.namespace, vm.base_name)} if vm.retains_disks or is_unowned(vm) else owner
+    named = vm.retains_disks or has_pool_label(vm)
+    return owner | {(vm.namespace, vm.base_name)} if named else owner
 
 
 def _pool_uid(vm: VM) -> str:

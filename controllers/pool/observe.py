@@ -87,9 +87,14 @@ def by_owner(vm: VM) -> Iterator[Hashable]:
         yield vm.owner_uid
 
 
+def has_pool_label(vm: VM) -> bool:
+    """Whether the VM has the label of the pool in its name, as the VMs of that pool have."""
+    return vm.labels.get(meta.POOL) == vm.base_name
+
+
 def is_unowned(vm: VM) -> bool:
     """Whether the VM looks like one of a pool, and is not. After a restore from a backup, VMs have no owners."""
-    return not vm.owner_uid and not vm.deleting and vm.labels.get(meta.POOL) == vm.base_name
+    return not vm.owner_uid and not vm.deleting and has_pool_label(vm)
 
 
 def by_base_name(vm: VM) -> Iterator[Hashable]:
@@ -225,6 +230,12 @@ class Stores:
                 if isinstance(other, Pool) and other.uid != pool.uid:
                     yield disk, other
 
+    def foreign_pods(self, pool: Pool) -> int:
+        """Ready VMIs of VMs with the name and the label of the pool's VMs, and no owner or another one."""
+        others = (vm for vm in self.vms.by("base_name", pool.key) if vm.owner_uid != pool.uid)
+        vmis = (self._with_vmi(vm).vmi for vm in others)
+        return sum(vmi is not None and vmi.ready and vmi.labels.get(meta.POOL) == pool.name for vmi in vmis)
+
     def awaiting_release(self, key: Key) -> tuple[VM, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks.
 
@@ -259,6 +270,7 @@ def observe(
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
         foreign_disks=foreign_disks,
         unowned=tuple(sorted(vm.name for vm in stores.vms.by("base_name", key) if is_unowned(vm))),
+        foreign_pods=stores.foreign_pods(pool),
         awaiting_release=stores.awaiting_release(key),
         retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
         revision=revision,

@@ -65,9 +65,10 @@ def wish(snapshot: PoolSnapshot) -> Wish | None:
     if other := _foreign(snapshot, running):
         return Wish(reason=f"PodDisruptionBudget {other}; {REMEDY}", failure=PoolReason.FOREIGN_EVICTION_BUDGET)
     # A VM that migrates has two ready Pods for a moment, and the second one must not make room for an eviction.
-    second_pods = sum(vmi.migrating for vmi in running)
+    # So must the Pod of a VM that has left the pool, and has kept its label.
+    other_pods = sum(vmi.migrating for vmi in running) + snapshot.foreign_pods
     least = meant - snapshot.pool.max_unavailable
-    return Wish(least + second_pods, f"{least} of {count_noun(meant, 'VM')} must stay available")
+    return Wish(least + other_pods, f"{least} of {count_noun(meant, 'VM')} must stay available")
 
 
 _STRATEGY = "spec", "template", "spec", "evictionStrategy"

@@ -18,7 +18,7 @@ from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, reso
 from controllers.pool.status import pool_status
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
-from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, snapshot, template, vm
+from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, snapshot, template, vm, vmi
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -326,3 +326,22 @@ def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
     assert (contents.revision(pool, content(pool.spec)) is first) == known
     contents.forget(pool.key)
     assert not contents.is_known(pool, content(pool.spec))
+
+
+@pytest.mark.parametrize(
+    ("found", "of_vmi", "counted"),
+    [
+        pytest.param(vm(1, **NOBODY, **LABELLED), {}, 1, id="detached"),
+        pytest.param(vm(1, **{**NOBODY, "owner_uid": "u"}, **LABELLED), {}, 1, id="of another owner"),
+        pytest.param(vm(1, **LABELLED), {}, 0, id="of the pool"),
+        pytest.param(vm(1, **NOBODY), {"labels": {}}, 0, id="its Pod has no label"),
+        pytest.param(vm(1, **NOBODY, **LABELLED), {"ready": False}, 0, id="not ready"),
+        pytest.param(vm(1, **NOBODY, **LABELLED), {"owner_uid": "before"}, 0, id="the VMI of an earlier VM"),
+    ],
+)
+def test_the_pods_that_the_pools_budget_counts_too(found: VM, of_vmi: Json, counted: int) -> None:
+    given = stores(WEB)
+    given.vms.put(found.key, found)
+    seen = replace(vmi("web-1", phase="Running", ready=True), **{"owner_uid": found.uid, **LABELLED, **of_vmi})
+    given.vmis.put(seen.key, seen)
+    assert given.foreign_pods(WEB) == counted

@@ -55,6 +55,11 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
         pytest.param(seen(*FOUR, budgets=(budget(),)), [], id="it is in step"),
         pytest.param(seen(*FOUR, budgets=(budget(least=2),)), [("u-web", 3)], id="the pool has grown"),
         pytest.param(seen(*FOUR, budgets=(budget(least=None),)), [("u-web", 3)], id="somebody wrote a percentage"),
+        pytest.param(
+            replace(seen(*FOUR), foreign_pods=1),
+            [("", 4)],
+            id="a VM that has left the pool makes no room for an eviction",
+        ),
         pytest.param(seen(*FOUR[:3]), [("", 3)], id="a VM that is missing counts: it is about to be created"),
         pytest.param(seen(*FOUR, replicas=3), [("", 2)], id="a VM above replicas does not count"),
         pytest.param(seen(*FOUR[:3], halted(4)), [("", 2)], id="a halted VM does not count"),

@@ -227,11 +227,9 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule(
             "", ("persistentvolumeclaims/status", "persistentvolumes/status"), ("get", "update", "patch"), _AS_CDI
         ),
-        PolicyRule("", ("pods",), (*READ, "create", "delete"), "launcher Pods of simulated VMIs"),
-        PolicyRule("", ("pods/status",), ("patch",), _AS_KUBELET),
-        PolicyRule("", ("nodes",), (*READ, *WRITE), _AS_KUBELET),
+        PolicyRule("", ("nodes", "pods"), (*READ, *WRITE), _AS_KUBELET),
         PolicyRule("", ("secrets",), ("get",), _AS_KUBELET),
-        PolicyRule("", ("nodes/status",), ("get", "update", "patch"), _AS_KUBELET),
+        PolicyRule("", ("nodes/status", "pods/status"), ("get", "update", "patch"), _AS_KUBELET),
         PolicyRule("", ("namespaces",), READ, "migration policies select by namespace"),
         PolicyRule(
             "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to authorize requests for VM subresources"

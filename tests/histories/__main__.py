@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from random import Random
 
 from tests.histories.client import Failpoint
+from tests.histories.drains import DrainHistory
 from tests.histories.history import History
 from tests.histories.pods import PodHistory
 from tests.histories.policies import PolicyHistory
@@ -29,6 +30,7 @@ SHOWN = 60
 
 KINDS: dict[str, Callable[[World], History]] = {
     **{f"pool-{name}": lambda world, name=name: PoolHistory(world, name) for name in STRATEGIES},
+    "pool-drain": DrainHistory,
     "replica-set": ReplicaSetHistory,
     "warm-pool": WarmPoolHistory,
     "pod": PodHistory,

@@ -25,7 +25,11 @@ from poolhouse.runtime.transport import encode
 Json = dict[str, Any]
 Key = tuple[str, str]
 
-SERVED = {"/apis/kubevirt.io/v1": "kubevirts", "/apis/migrations.kubevirt.io/v1alpha1": "migrationpolicies"}
+SERVED = {
+    "/apis/kubevirt.io/v1": "kubevirts",
+    "/apis/migrations.kubevirt.io/v1alpha1": "migrationpolicies",
+    "/apis/policy/v1": "poddisruptionbudgets",
+}
 """What clients may discover."""
 NO_STATUS_SUBRESOURCE = frozenset(
     {"virtualmachineinstances.kubevirt.io", "configmaps", "events.events.k8s.io", "resourcequotas"}
@@ -274,12 +278,16 @@ class ApiServer:
                 finalizers.append(ORPHAN)
             case None:  # the policy of an earlier deletion stays
                 finalizers = list(metadata.get("finalizers") or ())
-        if not finalizers:
+        graceful = path.plural == "pods" and options.get("gracePeriodSeconds") != 0
+        if not finalizers and not graceful:
             self._store(actor, path.plural, old, None)
             return {"kind": "Status", "status": "Success"}
         changed = {**metadata, "finalizers": finalizers}
         if "deletionTimestamp" not in metadata:
-            changed |= {"deletionTimestamp": format_time(self.now()), "deletionGracePeriodSeconds": 0}
+            # A kubelet ends the Pod within its grace period, and then deletes it without one.
+            grace = old["spec"].get("terminationGracePeriodSeconds", 30) if graceful else 0
+            end = format_time(self.now() + timedelta(seconds=grace))
+            changed |= {"deletionTimestamp": end, "deletionGracePeriodSeconds": grace}
             if "generation" in metadata:
                 changed["generation"] = metadata["generation"] + 1
         if changed == metadata:

@@ -351,7 +351,7 @@ class PoolHistory(History):
         self.place = PatchingPlace(world.api("users"), HERE)
 
     async def begin(self) -> None:
-        spec = STRATEGIES[self.strategy]
+        spec = STRATEGIES.get(self.strategy, {})
         made = await self.place.pool(
             5,
             template=with_sockets(1, "1Gi") if self.strategy == "live" else sized("64Mi"),
@@ -361,8 +361,11 @@ class PoolHistory(History):
         )
         self.witness = PoolWitness(self.place, made["metadata"]["uid"], self.tolerated, server=self.world.server)
         self.witness.hooks = self.strategy == "hooks"
-        self.users = Users(self.place, self.world.random, self.witness, strategy=self.strategy)
+        self.users = self.make_users()
         await self.users.scale(5)
+
+    def make_users(self) -> Users:
+        return Users(self.place, self.world.random, self.witness, strategy=self.strategy)
 
     def leaders_changed(self, count: int) -> None:
         super().leaders_changed(count)

@@ -1,0 +1,95 @@
+"""All nodes of a cluster are drained one after another, as in an upgrade, under five pools of 20 VMs."""
+
+from __future__ import annotations
+
+import asyncio
+from random import Random
+from typing import Any
+
+import pytest
+
+from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.kinds import meta
+from tests.cluster.test_pool_chaos import complaints
+from tests.histories.api_server import is_deleting
+from tests.histories.client import Network
+from tests.histories.drains import NODE_NAMES, Drains, is_ready
+from tests.histories.pools import VMI_RESOURCE, PatchingPlace, build
+from tests.histories.world import HERE, Process, World, engine, quiet_logs
+from tests.virtual_loop import VirtualLoop
+
+Json = dict[str, Any]
+
+POOLS, REPLICAS, MAX_UNAVAILABLE = 5, 20, 2
+NAMES = [f"pool-{letter}" for letter in "abcde"]
+LIMIT_SECONDS = 3600.0
+
+
+def evictable(strategy: str) -> Json:
+    """Without disks, because pools of one namespace must not share their names."""
+    spec = {"evictionStrategy": strategy, "domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
+    return {"spec": {"running": True, "template": {"spec": spec}}}
+
+
+class Upgrade:
+    def __init__(self, strategy: str) -> None:
+        self.world, self.strategy = World(Random(strategy)), strategy
+        self.place = PatchingPlace(self.world.api("users"), HERE)
+        self.drains = Drains(self.world)
+        self.least = dict.fromkeys(NAMES, REPLICAS)
+        self.seconds: list[float] = []
+
+    async def run(self) -> None:
+        async with engine(self.world):
+            await self.drains.begin()
+            process = Process.start(self.world, build, Network(self.world.random))
+            for name in NAMES:
+                await self.place.pool(REPLICAS, name, template=evictable(self.strategy), maxUnavailable=MAX_UNAVAILABLE)
+            await self.complete()
+            before = await self.identities()
+            self.world.server.observers.append(lambda _: self.count())
+            for node in NODE_NAMES:
+                began = asyncio.get_running_loop().time()
+                assert await self.drains.drain(node, LIMIT_SECONDS)
+                self.seconds.append(asyncio.get_running_loop().time() - began)
+                assert not self.vmis_on(node)
+                await self.drains.cordon(node, None)
+                await self.complete()
+            assert await self.identities() == before
+            await process.kill()
+
+    def ready(self) -> list[Json]:
+        vmis = self.world.server.objects(VMI_RESOURCE)
+        return [vmi for vmi in vmis if not is_deleting(vmi) and is_ready(vmi)]
+
+    def count(self) -> None:
+        names = [vmi["metadata"]["labels"][meta.POOL] for vmi in self.ready()]
+        self.least = {pool: min(least, names.count(pool)) for pool, least in self.least.items()}
+
+    def vmis_on(self, node: str) -> list[str]:
+        vmis = self.world.server.objects(VMI_RESOURCE)
+        return [vmi["metadata"]["name"] for vmi in vmis if at(vmi, "status", "nodeName") == node]
+
+    async def complete(self) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while any([complaints(await self.place.seen(name)) for name in NAMES]):  # noqa: ASYNC110
+                await asyncio.sleep(1)
+
+    async def identities(self) -> dict[str, str]:
+        return {name: vm["metadata"]["uid"] for name, vm in (await self.place.machines()).items()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", ["None", "LiveMigrate"])
+def test_a_cluster_upgrade_leaves_each_pool_its_minimum(strategy: str) -> None:
+    async def upgrade() -> Upgrade:
+        found = Upgrade(strategy)
+        await found.run()
+        return found
+
+    quiet_logs()
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        found = runner.run(upgrade())
+    assert found.world.violations == []
+    assert found.least == dict.fromkeys(NAMES, REPLICAS if strategy == "LiveMigrate" else REPLICAS - MAX_UNAVAILABLE)
+    assert max(found.seconds) < LIMIT_SECONDS / 30

@@ -278,16 +278,12 @@ class ApiServer:
                 finalizers.append(ORPHAN)
             case None:  # the policy of an earlier deletion stays
                 finalizers = list(metadata.get("finalizers") or ())
-        graceful = path.plural == "pods" and options.get("gracePeriodSeconds") != 0
-        if not finalizers and not graceful:
+        if not finalizers:
             self._store(actor, path.plural, old, None)
             return {"kind": "Status", "status": "Success"}
         changed = {**metadata, "finalizers": finalizers}
         if "deletionTimestamp" not in metadata:
-            # A kubelet ends the Pod within its grace period, and then deletes it without one.
-            grace = old["spec"].get("terminationGracePeriodSeconds", 30) if graceful else 0
-            end = format_time(self.now() + timedelta(seconds=grace))
-            changed |= {"deletionTimestamp": end, "deletionGracePeriodSeconds": grace}
+            changed |= {"deletionTimestamp": format_time(self.now()), "deletionGracePeriodSeconds": 0}
             if "generation" in metadata:
                 changed["generation"] = metadata["generation"] + 1
         if changed == metadata:

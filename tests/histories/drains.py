@@ -15,12 +15,12 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.meta import NAMESPACE, SIMULATION
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import CONFIG_MAPS, NAMESPACES, NODES, PODS
+from poolhouse.runtime.resource import CONFIG_MAPS, NODES, PODS
 from poolhouse.stack.engine.admission import evictions
 from tests.cluster.chaos import sized
 from tests.histories.api_server import Change, is_deleting
 from tests.histories.pools import MOMENT_SECONDS, TOLERATED, VMI_RESOURCE, PoolHistory, Users
-from tests.histories.world import HERE, World
+from tests.histories.world import World
 
 Json = dict[str, Any]
 
@@ -39,8 +39,6 @@ class Drains:
     tasks: list[asyncio.Task[bool]] = field(default_factory=list)
 
     async def begin(self) -> None:
-        # The engine reads the namespace of a VMI that migrates.
-        await self.world.api("users").create(NAMESPACES, {"metadata": {"name": HERE}})
         metadata = {"namespace": NAMESPACE, "name": SIMULATION}
         await self.world.api("users").create(CONFIG_MAPS, {"metadata": metadata, "data": {"launcher-pods": "true"}})
 

@@ -50,7 +50,7 @@ class PolicyHistory(History):
         """The virtual time at which each policy was deleted, by name."""
 
     async def begin(self) -> None:
-        await self.place.api.create(NAMESPACES, {"metadata": {"name": HERE, "labels": {"zone": "a"}}})
+        await self.place.api.patch(NAMESPACES, None, HERE, {"metadata": {"labels": {"zone": "a"}}})
         await self.place.api.create(UPSTREAM, {"metadata": {"name": FOREIGN}, "spec": {"selectors": {}}})
         for _ in range(4):
             await self.create_vmi()

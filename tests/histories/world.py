@@ -24,6 +24,7 @@ from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer, shared_reflectors
 from poolhouse.runtime.metrics import Metrics
+from poolhouse.runtime.resource import NAMESPACES
 from poolhouse.runtime.store import Store
 from poolhouse.runtime.transport import Request
 from poolhouse.stack.engine import installation
@@ -185,6 +186,8 @@ async def engine(world: World) -> AsyncIterator[None]:
     world.guests = informers.vmis.store
     backend = simulated_backend(Settings(defaults_seconds=0), world.addresses)
     nodes = NodeController(api, informers, backend.hardware, backend.why_not_ready)
+    # The engine reads the namespace of a VMI that migrates.
+    await world.api("users").create(NAMESPACES, {"metadata": {"name": HERE}})
     world.engine = VirtApi(api, backend.hypervisor, lambda: None, CollectorRegistry())
     async with running(*(informer.run() for informer in cast(tuple[Informer[Any], ...], informers.all))):
         await informers.synced()

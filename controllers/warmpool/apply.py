@@ -121,6 +121,10 @@ class WarmPoolWriter:
             created &= {vm.uid for vm in vms}
         return frozenset(created)
 
+    def vm_gone(self, vm: WarmVM) -> None:
+        """Without this, the status would show a VM that another process has deleted until all writes are observed."""
+        self.created.get(vm.pool_uid, set()).discard(vm.uid)
+
     def forget(self, pool_uid: str) -> None:
         self.created.pop(pool_uid, None)
         self.unanswered.pop(pool_uid, None)

@@ -329,6 +329,7 @@ class WarmPoolController:
         if old is not None and (new is None or new.uid != old.uid):
             self.health.forget(old.uid)
             self.subresources.forget(old.uid)
+            self.apply.vm_gone(old)
             self._restart_backoff(old)
         least = CLAIMED_SECONDS if new is not None and new.claim_uid else BATCH_SECONDS
         for key in {(vm.namespace, vm.pool) for vm in (old, new) if vm is not None and vm.pool}:

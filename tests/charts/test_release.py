@@ -461,10 +461,10 @@ async def test_uninstall_keeps_vms_and_pools_and_deletes_the_rest(cluster: Clust
     left = []
     for resource in RESOURCES.values():
         items, _ = await api.list(resource, label_selector="app.kubernetes.io/part-of=poolhouse")
-        left += [(resource.kind, item["metadata"]["name"]) for item in items]
+        left += [(resource.kind, item["metadata"]["name"], item["metadata"].get("namespace")) for item in items]
     known = {"CustomResourceDefinition", "Namespace"}
-    stacks = {("APIService", SUBRESOURCES)}
-    assert {(kind, name) for kind, name in left if kind not in known and "engine" not in name} == stacks
+    stacks = {("APIService", SUBRESOURCES, None), *((kind, meta.CONTROLLERS, WORK) for kind in ("Role", "RoleBinding"))}
+    assert {each for each in left if each[0] not in known and "engine" not in each[1]} == stacks
     secrets, _ = await api.list(SECRETS, NAMESPACE)
     assert not {each["metadata"]["name"] for each in secrets} & {meta.CA_SECRET, meta.SERVING_SECRET}
     # The documented command also deletes what a failed hook has left.

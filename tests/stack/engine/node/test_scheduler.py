@@ -81,6 +81,7 @@ def a_full_world() -> Any:
     informers = a_world()
     for kind in ("pvcs", "data_volumes", "vms", "settings"):
         setattr(informers, kind, Seen())
+    informers.launchers = Seen({"vmi": lambda pod: [pod.vmi]})
     waiting = vmi("Scheduling", name="waits", uid="waits-uid")
     informers.vmis.sees(waiting.key, waiting)
     return informers

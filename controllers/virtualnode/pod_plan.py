@@ -117,20 +117,27 @@ def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
 
 
 def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
-    """The last status of a Pod that had a VM; None for one that still has it, and for one that had none."""
+    """The last status of a Pod that had a VM, or whose deadline has passed before; None for one that still has it, and
+    for one that had none."""
     handed_over = pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid)
     handed_over = handed_over or (claim is not None and claim.handed_over)
     if not handed_over:
-        return None
+        return _end_late(pod, now)
     if claim is None:
         why = PodReason.CLAIM_LOST, "the claim of the Pod was deleted, and with it the VM in which the Pod ran"
         return _fail(pod, *why, now)
     if claim.finished and claim.application.get("phase") not in TERMINAL:
         return _fail(pod, claim.reason or claim.phase, claim.message, now)
-    if (end := deadline(pod)) is not None and now >= end:
-        message = "Pod was active on the node longer than the specified deadline"
-        return _fail(pod, PodReason.DEADLINE_EXCEEDED, message, now)
+    if (late := _end_late(pod, now)) is not None:
+        return late
     return _write(pod, running_status(pod, claim, now), _notes(claim)) if claim.finished else None
+
+
+def _end_late(pod: Pod, now: datetime) -> Step | None:
+    if (end := deadline(pod)) is None or now < end:
+        return None
+    message = "Pod was active on the node longer than the specified deadline"
+    return _fail(pod, PodReason.DEADLINE_EXCEEDED, message, now)
 
 
 def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
@@ -141,7 +148,7 @@ def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
         if isinstance(step, WriteStatus):
             return step
     if not claim.finished:
-        return Wait()
+        return Wait(_seconds_until(deadline(pod), now))
     finished = known_time(claim.finished_at) or now
     left = RETRY_SECONDS - (now - finished).total_seconds()
     return RetryClaim(claim) if left <= 0 else Wait(left)

@@ -183,3 +183,22 @@ def test_a_pod_fails_at_its_deadline() -> None:
     running = pod(status={"phase": "Running", "startTime": "2026-01-01T00:00:50Z"}, activeDeadlineSeconds=30)
     first = step(running, claim(application={"phase": "Running"}))
     assert step(apply_patch(running, written(first)), claim(application={"phase": "Running"})) == Wait(20.0)
+
+
+@pytest.mark.parametrize(
+    "of_pod",
+    [
+        pytest.param(claim("Bound"), id="its VM was never handed over"),
+        pytest.param(claim("Queued", vm=""), id="it waits for another VM"),
+        pytest.param(None, id="it has no claim any more"),
+    ],
+)
+def test_a_pod_fails_at_its_deadline_also_before_its_vm_is_handed_over(of_pod: Json | None) -> None:
+    started = pod(status={"phase": "Pending", "startTime": "2026-01-01T00:00:00Z"}, activeDeadlineSeconds=30)
+    status = written(step(started, of_pod))["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", "DeadlineExceeded")
+
+
+def test_a_pod_that_waits_for_another_vm_is_looked_at_again_at_its_deadline() -> None:
+    waiting = pod(status={"phase": "Pending", "startTime": "2026-01-01T00:00:50Z"}, activeDeadlineSeconds=30)
+    assert step(waiting, claim("Queued", vm="")) == Wait(20.0)

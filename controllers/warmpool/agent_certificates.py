@@ -9,12 +9,12 @@ therefore keeps its certificate, which is valid as long as the authority. A new 
 years before the end of the previous authority.
 """
 
-from base64 import b64encode
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from controllers.warmpool.agent import Certificates
-from controllers.warmpool.warm_vm import VM_KIND, Owner, WarmVM
+from controllers.warmpool.vm_secret import secret_of
+from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_agent import AGENT_DISK
@@ -53,22 +53,11 @@ def add_disk(vmi_spec: Json, vm: str) -> None:
 
 
 def secret(vm: WarmVM, authority: KeyPair, now: datetime) -> Json:
-    """The Secret of a VM. The VM owns the Secret, so the garbage collector deletes it with the VM."""
+    """The Secret of a VM, with its certificate."""
     name = server_name(vm)
     issued = new_server_certificate(authority, name, [name], now, authority.validity.end - now)
     content = {CA: authority.certificate, CERTIFICATE: issued.certificate, KEY: issued.key}
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": vm.namespace,
-            "name": secret_name(vm.name),
-            "labels": {meta.MANAGED_BY: meta.POOLHOUSE},
-            "ownerReferences": [Owner(VM_KIND, vm.name, vm.uid, "kubevirt.io/v1").json()],
-        },
-        "type": "kubernetes.io/tls",
-        "data": {key: b64encode(value).decode() for key, value in content.items()},
-    }
+    return secret_of(vm, secret_name(vm.name), "kubernetes.io/tls", content)
 
 
 def client_certificates(vm: WarmVM, authority: KeyPair, now: datetime) -> Certificates:

@@ -13,7 +13,8 @@ import binascii
 import re
 from collections.abc import Mapping
 
-from controllers.warmpool.warm_vm import VM_KIND, Owner, WarmVM
+from controllers.warmpool.vm_secret import secret_of
+from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 
@@ -39,18 +40,8 @@ def secret_name(vm: str) -> str:
 
 
 def secret(vm: WarmVM) -> Json:
-    """The empty Secret of a VM. The VM owns the Secret, so the garbage collector deletes it with the VM."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Secret",
-        "metadata": {
-            "namespace": vm.namespace,
-            "name": secret_name(vm.name),
-            "labels": {meta.MANAGED_BY: meta.POOLHOUSE},
-            "ownerReferences": [Owner(VM_KIND, vm.name, vm.uid, "kubevirt.io/v1").json()],
-        },
-        "type": "Opaque",
-    }
+    """The empty Secret of a VM."""
+    return secret_of(vm, secret_name(vm.name))
 
 
 def is_of(document: Json, vm: WarmVM) -> bool:

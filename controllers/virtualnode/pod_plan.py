@@ -134,6 +134,7 @@ def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
 
 
 def _end_late(pod: Pod, now: datetime) -> Step | None:
+    """The last status of a Pod whose deadline has passed; None for another Pod."""
     if (end := deadline(pod)) is None or now < end:
         return None
     message = "Pod was active on the node longer than the specified deadline"

@@ -26,14 +26,13 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMIS, VMS, Resource
 from poolhouse.stack.engine.agents.addresses import NETWORK
-from tests.cluster.claiming import OVER, Counter
-from tests.cluster.warm_invariants import InvariantChecker
+from tests.cluster.claiming import OVER
 from tests.cluster.warm_pools import template
 from tests.histories.agents import EXIT_CODE, SECONDS, Agents
 from tests.histories.api_server import Change, is_deleting
-from tests.histories.history import Act, History
+from tests.histories.history import Act
 from tests.histories.others import respell_template, strip_owners
-from tests.histories.warm_pools import CLAIM_RESOURCE, POOL_RESOURCE, VM_RESOURCE
+from tests.histories.warm_pools import CLAIM_RESOURCE, POOL_RESOURCE, VM_RESOURCE, ClaimHistory
 from tests.histories.world import HERE, World
 from tests.planning import InlinePlanner
 
@@ -63,14 +62,12 @@ def sized(memory: str) -> Json:
     return found
 
 
-class PodHistory(History):
+class PodHistory(ClaimHistory):
     """A Pod has one VM at a time, runs once, never leaves its last phase, and leaves nothing behind."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.agents = Agents(world)
-        self.checker = InvariantChecker()
-        self.desk = Counter(world.api("users"), HERE)
         self.api = self.desk.api
         self.made = 0
         self.settled: dict[str, int] = {}
@@ -103,23 +100,13 @@ class PodHistory(History):
         )
         self.checker.max_total[made["metadata"]["uid"]] = MAX_TOTAL
 
-    def leaders_changed(self, count: int) -> None:
-        super().leaders_changed(count)
-        self.checker.leaders, self.checker.excess = count, True
-
     # What must always hold
 
     def saw(self, change: Change) -> list[str]:
-        known = len(self.checker.violations)
-        kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
-        if change.plural == VM_RESOURCE:
-            self.checker.vm_event(kind, change.document)
-        elif change.plural == CLAIM_RESOURCE:
-            self.checker.claim_event(kind, change.document)
+        if change.plural == CLAIM_RESOURCE and at(change.document, "status", "readyAt"):
             uid = (controller_of(change.document) or {}).get("uid", "")
-            if at(change.document, "status", "readyAt"):
-                self.settled.setdefault(uid, len(self.agents.launched.get(uid, ())))
-        found = self.checker.violations[known:] + list(self._applications())
+            self.settled.setdefault(uid, len(self.agents.launched.get(uid, ())))
+        found = super().saw(change) + list(self._applications())
         return found + list(self._pod(change)) if change.plural == PODS.plural else found
 
     def _applications(self) -> Iterator[str]:

@@ -34,21 +34,13 @@ def build(api: Api, events: EventRecorder, process: str) -> Component:
     return build_warm(api, events, None, CollectorRegistry(), planner, "", process_id=process)
 
 
-class WarmPoolHistory(History):
+class ClaimHistory(History):
     """No claim gets two VMs, and no VM two claims: the invariants I1 to I9 of README.md."""
-
-    build = staticmethod(build)
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
         self.checker = InvariantChecker()
         self.desk = Counter(world.api("users"), HERE)
-        self.users = Users(self.desk, world.random, self.checker)
-
-    async def begin(self) -> None:
-        policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}
-        made = await self.desk.pool(4, maxTotal=MAX_TOTAL, claimPolicy=policy, readiness={"timeoutSeconds": 6})
-        self.checker.max_total[made["metadata"]["uid"]] = MAX_TOTAL
 
     def leaders_changed(self, count: int) -> None:
         super().leaders_changed(count)
@@ -62,6 +54,21 @@ class WarmPoolHistory(History):
         elif change.plural == CLAIM_RESOURCE:
             self.checker.claim_event(kind, change.document)
         return self.checker.violations[known:]
+
+
+class WarmPoolHistory(ClaimHistory):
+    """Users claim VMs of a warm pool."""
+
+    build = staticmethod(build)
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world)
+        self.users = Users(self.desk, world.random, self.checker)
+
+    async def begin(self) -> None:
+        policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}
+        made = await self.desk.pool(4, maxTotal=MAX_TOTAL, claimPolicy=policy, readiness={"timeoutSeconds": 6})
+        self.checker.max_total[made["metadata"]["uid"]] = MAX_TOTAL
 
     async def act(self) -> str:
         others: list[Act] = [self.respell, self.strip]

@@ -34,7 +34,7 @@ class CertWatcher:
         self._on_change = on_change
         self._files = directory / "tls.crt", directory / "tls.key"
         self._clients = clients
-        self._stamp: tuple[tuple[int, int, int], ...] = ()
+        self._loaded: list[bytes] = []
         self._expires = 0.0
         self._last_error = ""
         self._current = self._load()
@@ -45,9 +45,9 @@ class CertWatcher:
         """Loads changed files; returns whether a new pair is served. An invalid pair is ignored. A pair that is not
         valid yet is ignored until the current pair expires."""
         try:
-            if self._read_stamp() == self._stamp:
+            if (content := self._read()) == self._loaded:
                 return False
-            start, now = read_validity(self._files[0].read_bytes()).start, time.time()
+            start, now = read_validity(content[0]).start, time.time()
             if start.timestamp() > now and self._expires > now:
                 raise ValueError(f"it is not valid before {start:%Y-%m-%d %H:%M:%S} UTC")
             self._current = self._load()
@@ -69,7 +69,7 @@ class CertWatcher:
         connection.context = self._current
 
     def _load(self) -> ssl.SSLContext:
-        stamp = self._read_stamp()
+        content = self._read()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.set_alpn_protocols(["http/1.1"])
@@ -77,16 +77,17 @@ class CertWatcher:
         if self._clients is not None:
             context.load_verify_locations(self._clients)
             context.verify_mode = ssl.CERT_OPTIONAL
-        validity = read_validity(self._files[0].read_bytes())
+        validity = read_validity(content[0])
         self._expires = validity.end.timestamp()
         self._on_change(validity)
-        self._stamp = stamp  # from before the files were read, so that the next call detects a change since then
+        self._loaded = content  # from before OpenSSL read the files, so that the next call detects a change since then
         return context
 
-    def _read_stamp(self) -> tuple[tuple[int, int, int], ...]:
+    def _read(self) -> list[bytes]:
+        """The content of the files. It shows each change, unlike their times and sizes: a file that is written twice
+        within one tick of the kernel's clock has the same time."""
         files = (*self._files, self._clients) if self._clients is not None else self._files
-        # os.stat follows symbolic links. A kubelet updates a mounted Secret by replacing a link.
-        return tuple((stat.st_mtime_ns, stat.st_size, stat.st_ino) for stat in map(os.stat, files))
+        return [file.read_bytes() for file in files]
 
 
 class CABundle:

@@ -82,6 +82,7 @@ class Kubelet:
         self.logs = logs
         self.recorder = Recorder(kubeconfig)
         self._balancers: dict[str, Balancer] = {}
+        self._balancers_lock = threading.Lock()  # tests ask for addresses while the thread of the kubelet runs
         self._pods: dict[str, list[Pod]] = {}
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._sets: dict[str, int] = {}
@@ -94,9 +95,14 @@ class Kubelet:
 
     def address(self, service: str) -> str:
         """HOST:PORT of a Service, which need not exist yet."""
-        if service not in self._balancers:
-            self._balancers[service] = Balancer(free_port())
-        return f"127.0.0.1:{self._balancers[service].port}"
+        with self._balancers_lock:
+            if service not in self._balancers:
+                self._balancers[service] = Balancer(free_port())
+            return f"127.0.0.1:{self._balancers[service].port}"
+
+    def _known_balancers(self) -> list[tuple[str, Balancer]]:
+        with self._balancers_lock:
+            return list(self._balancers.items())
 
     def pods(self, deployment: str) -> list[Pod]:
         return [pod for pod in self._pods.get(deployment, []) if pod.ending is None]
@@ -134,7 +140,7 @@ class Kubelet:
             listening: dict[str, asyncio.Server] = {}
             try:
                 while not self._stop.is_set():
-                    for name, balancer in list(self._balancers.items()):
+                    for name, balancer in self._known_balancers():
                         if name not in listening:
                             listening[name] = await self._listen(balancer)
                     with contextlib.suppress(ApiError):
@@ -156,7 +162,7 @@ class Kubelet:
         there = {each["metadata"]["name"]: each for each in services}
         for name in there:
             self.address(name)
-        for name, balancer in self._balancers.items():
+        for name, balancer in self._known_balancers():
             balancer.selector = there[name]["spec"].get("selector") if name in there else None
         deployments, _ = await self._api.list(DEPLOYMENTS, self._namespace)
         for name in self._pods.keys() - {each["metadata"]["name"] for each in deployments}:

@@ -360,7 +360,7 @@ async def _gone(api: Api, name: str) -> bool:
 async def test_distrusting_an_authority(cluster: Cluster, api: Api) -> None:
     before, gone = await running(api), {each.pair.certificate for each in (await observe(api, NAMESPACE)).cas}
     webhooks_before = set(cluster.kubelet.pods("poolhouse-webhook"))
-    first, delete, rest = documented_command("security.md", "kubectl scale deployment").partition(
+    first, delete, rest = documented_command("reference/certificates.md", "kubectl scale deployment").partition(
         "kubectl delete secret"
     )
     await cluster.run(first)

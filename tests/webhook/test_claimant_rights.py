@@ -144,7 +144,7 @@ WITH_ADMISSION = [
 
 def documented() -> list[str]:
     page = Path(__file__).parents[2].joinpath("docs/security.md").read_text()
-    section = page.partition("### What a claimant can do")[2].partition("\n##")[0]
+    section = page.partition("## What a claimant can do")[2].partition("\n##")[0]
     return [row for row in re.findall(r"^\| (.+?) \|", section, re.MULTILINE) if row not in ("---", "A claimant can")]
 
 

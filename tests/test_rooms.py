@@ -1,4 +1,4 @@
-"""The architecture as a table: which room imports which. docs/architecture.md says what each room is for.
+"""The architecture as a table: which room imports which. CONTRIBUTING.md says what each room is for.
 
 A room is a service, or a package in `poolhouse`. Imports go from the services down to the values that all of them
 share.

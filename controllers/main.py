@@ -5,8 +5,8 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Network, IPv6Network, ip_network
@@ -28,9 +28,9 @@ from controllers.pool.component import build as pool
 from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.hardware_reports import HardwareReports
-from controllers.shared.planner import SWITCH_SECONDS, Planner
+from controllers.shared.planner import SWITCH_SECONDS
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
 from controllers.virtualnode.settings import VirtualNodeSettings, read_virtual_node
@@ -169,8 +169,6 @@ class Configuration:
 
 async def run(configuration: Configuration) -> None:
     settings, registry = configuration.settings, CollectorRegistry()
-    # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
-    identity = f"{socket.gethostname()}-{uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
             await Api.connect(
@@ -180,91 +178,113 @@ async def run(configuration: Configuration) -> None:
                 metrics=Metrics(registry),
             )
         )
+        events, limits = EventRecorder(api, f"{meta.DOMAIN}/controllers"), ReplicaLimits(api, settings.max_replicas)
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
-        node_index = NodeIndex()
-        nodes.subscribe(node_index.node_changed)
         kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
-        defaulter = None
-        if settings.defaulter_url:
-            defaulter = await stack.enter_async_context(
-                Defaulter(
-                    settings.defaulter_url,
-                    nodes=node_index,
-                    kubevirt=lambda: cluster_settings.choose(kubevirts.all),
-                    read_specs=InstancetypeReader(api, monotonic).read,
-                )
-            )
-        prometheus = None
-        if configuration.prometheus is not None:
-            session = await stack.enter_async_context(aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()))
-            prometheus = Prometheus(configuration.prometheus, session)
-        events = EventRecorder(api, f"{meta.DOMAIN}/controllers")
-        limits = ReplicaLimits(api, settings.max_replicas)
-        planner, burst, seed = Planner(), settings.burst, settings.seed
-        agents, authority = NetworkAgentClient(settings.agent_proxy), AgentAuthority(api, settings.namespace)
-        machines, kept = settings.machine_cidrs, HardwareReports(events, registry).kept
-        makers: list[tuple[tuple[Kind, ...], Callable[[], Component]]] = [
-            ((POOL,), lambda: pool(api, events, defaulter, registry, planner, burst, seed, prometheus, limits, kept)),
-            ((REPLICA_SET,), lambda: replicaset(api, events, defaulter, registry, planner, burst, seed, limits)),
-            ((MIGRATION_POLICY,), lambda: policy(api, events, registry)),
-            (
-                (WARM_POOL, CLAIM),
-                lambda: warm(
-                    api,
-                    events,
-                    defaulter,
-                    registry,
-                    planner,
-                    seed,
-                    configuration.ec2,
-                    limits,
-                    machines=machines,
-                    report_kept=kept,
-                    agents=agents,
-                    authority=authority,
-                ),
-            ),
-        ]
-        parts = [make() for of, make in makers if not settings.kinds_off & {kind.plural for kind in of}]
-        if defaulter is not None:
-            parts.append(defaulting(api, events, defaulter, settings.seed, settings.macs))
-        if configuration.node is not None:
-            parts.append(virtual_node(api, events, configuration.node, agents, VMAgents(api, machines, authority)))
-        informers: list[Informer[Any]] = [limits.informer, *(each for part in parts for each in part.informers)]
-        if defaulter is not None:
+        context = ControllerContext(
+            api=api,
+            events=events,
+            registry=registry,
+            defaulter=await stack.enter_async_context(_defaulter(settings.defaulter_url, api, nodes, kubevirts)),
+            seed=settings.seed,
+            burst=settings.burst,
+            limits=limits,
+            report_kept=HardwareReports(events, registry).kept,
+        )
+        prometheus = await stack.enter_async_context(_prometheus(configuration.prometheus))
+        components = build(configuration, context, prometheus)
+        informers: list[Informer[Any]] = [limits.informer, *(each for part in components for each in part.informers)]
+        if context.defaulter is not None:
             informers.append(nodes)
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        group.create_task(events.run(), name="events")
+        # Each process has a new identity, so that it does not take over the Lease of its killed predecessor by mistake.
+        elect = partial(LeaderElector, api, settings.namespace, identity=f"{socket.gethostname()}-{uuid4().hex[:8]}")
+        if configuration.certificates is not None:
+            keeper = certificates(api, settings.namespace, configuration.certificates)
+            group.create_task(lead(elect(CERTIFICATES_LEASE), keeper.work), name=keeper.name)
+        health = health_app(partial(_missing, informers), registry, settings.metrics_token)
+        answers = {path: endpoint for part in components for path, endpoint in part.answers.items()}
+        health = with_endpoints(health, answers, partial(authenticate, api))
+        group.create_task(answer(api, settings, health), name="health")
+        for reflector in shared_reflectors(informers):
+            group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
+        for informer in informers:
+            await informer.synced()
+        lifecycle.keep_objects()
+        if context.defaulter is not None:
+            group.create_task(kubevirts.run(), name="kubevirt")
+            await kubevirts.settled(KUBEVIRT_SECONDS)
+        if settings.leader_election:
+            elector = elect(
+                LEASE,
+                duration_seconds=LEASE_SECONDS,
+                renew_deadline_seconds=RENEW_DEADLINE_SECONDS,
+                retry_seconds=RETRY_SECONDS,
+            )
+            await lead(elector, partial(_work, components))
+        else:
+            await _work(components)
 
-        def missing() -> Mapping[str, str] | None:
-            return {i.resource.plural: i.problem or "not listed yet" for i in informers if not i.is_synced} or None
 
-        async def work() -> None:
-            async with asyncio.TaskGroup() as group:
-                for part in parts:
-                    group.create_task(part.work(), name=part.name)
+def build(configuration: Configuration, context: ControllerContext, prometheus: Prometheus | None) -> list[Component]:
+    """Builds the components of the installed kinds, and those that the configuration enables."""
+    settings = configuration.settings
+    machines, agents = settings.machine_cidrs, NetworkAgentClient(settings.agent_proxy)
+    authority = AgentAuthority(context.api, settings.namespace)
+    of_kinds: Mapping[tuple[Kind, ...], Callable[[], Component]] = {
+        (POOL,): lambda: pool(context, prometheus),
+        (REPLICA_SET,): lambda: replicaset(context),
+        (MIGRATION_POLICY,): lambda: policy(context),
+        (WARM_POOL, CLAIM): lambda: warm(
+            context, configuration.ec2, machines=machines, agents=agents, authority=authority
+        ),
+    }
+    found = [make() for kinds, make in of_kinds.items() if not settings.kinds_off & {kind.plural for kind in kinds}]
+    if context.defaulter is not None:
+        found.append(defaulting(context, context.defaulter, settings.macs))
+    if configuration.node is not None:
+        vm_agents = VMAgents(context.api, machines, authority)
+        found.append(virtual_node(context, configuration.node, agents, vm_agents))
+    return found
 
-        async with asyncio.TaskGroup() as group:
-            group.create_task(events.run(), name="events")
-            answers = {path: answer for part in parts for path, answer in part.answers.items()}
-            health = health_app(missing, registry, settings.metrics_token)
-            health = with_endpoints(health, answers, partial(authenticate, api))
-            if configuration.certificates is not None:
-                keeper = certificates(api, settings.namespace, configuration.certificates)
-                alone = LeaderElector(api, settings.namespace, CERTIFICATES_LEASE, identity)
-                group.create_task(lead(alone, keeper.work), name=keeper.name)
-            group.create_task(answer(api, settings, health), name="health")
-            for reflector in shared_reflectors(informers):
-                group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
-            for informer in informers:
-                await informer.synced()
-            lifecycle.keep_objects()
-            if defaulter is not None:
-                group.create_task(kubevirts.run(), name="kubevirt")
-                await kubevirts.settled(KUBEVIRT_SECONDS)
-            if settings.leader_election:
-                times = LEASE_SECONDS, RENEW_DEADLINE_SECONDS, RETRY_SECONDS
-                await lead(LeaderElector(api, settings.namespace, LEASE, identity, *times), work)
-            else:
-                await work()
+
+async def _work(components: Sequence[Component]) -> None:
+    async with asyncio.TaskGroup() as group:
+        for component in components:
+            group.create_task(component.work(), name=component.name)
+
+
+def _missing(informers: Sequence[Informer[Any]]) -> Mapping[str, str] | None:
+    """The resources that are not listed, and why."""
+    return {i.resource.plural: i.problem or "not listed yet" for i in informers if not i.is_synced} or None
+
+
+@asynccontextmanager
+async def _defaulter(
+    url: str, api: Api, nodes: Informer[Node], kubevirts: OptionalInformer[Json]
+) -> AsyncIterator[Defaulter | None]:
+    if not url:
+        yield None
+        return
+    index = NodeIndex()
+    nodes.subscribe(index.node_changed)
+    async with Defaulter(
+        url,
+        nodes=index,
+        kubevirt=lambda: cluster_settings.choose(kubevirts.all),
+        read_specs=InstancetypeReader(api, monotonic).read,
+    ) as defaulter:
+        yield defaulter
+
+
+@asynccontextmanager
+async def _prometheus(server: PrometheusServer | None) -> AsyncIterator[Prometheus | None]:
+    if server is None:
+        yield None
+        return
+    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+        yield Prometheus(server, session)
 
 
 async def answer(api: Api, settings: Settings, app: Any) -> None:

@@ -7,8 +7,6 @@ from functools import partial
 from itertools import count
 from uuid import uuid4
 
-from prometheus_client import CollectorRegistry
-
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.apply import ClaimWriter
@@ -16,10 +14,8 @@ from controllers.claim.controller import ClaimController, ClaimObserver
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.snapshot import SOURCE, Claim
-from controllers.shared.component import Component
-from controllers.shared.creation import DefaultingCreator
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
-from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
@@ -50,7 +46,6 @@ from controllers.warmpool.probe_address import Network
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from defaulter.contract import Defaulter
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller
@@ -225,23 +220,17 @@ def _backends_of_claims(vms: Backend, instances: Backend) -> Callable[[WarmPool 
 
 
 def build(
-    api: Api,
-    events: EventRecorder,
-    defaulter: Defaulter | None,
-    registry: CollectorRegistry,
-    planner: Planner,
-    seed: str,
+    context: ControllerContext,
     ec2_settings: EC2Settings | None = None,
-    limits: ReplicaLimits | None = None,
     *,
     process_id: str = "",
     machines: Sequence[Network] = (),
-    report_kept: ReportKept = lambda vm, why: None,
     agents: AgentClient | None = None,
     authority: AgentAuthority | None = None,
 ) -> Component:
     """`machines` are networks outside the Pod network in which VMs have addresses. `authority` issues certificates to
     agents. `process_id` differs between processes, so that they generate different VM names. The default is random."""
+    api = context.api
     pools, vms = warm_pool.SOURCE.informer(api), WARM_VMS.informer(api)
     vmis, nodes = WARM_VMIS.informer(api), WARM_NODES.informer(api)
     informers = (pools, vms, vmis, nodes)
@@ -253,16 +242,16 @@ def build(
     subresources = Subresources(api, api.monotonic)
 
     def vm_backend(api: Api) -> VMBackend:
-        creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
-        return VMBackend(api, creator, subresources.sharing_refusals(api), api.now, machines, agents, authority)
+        creator, sharing = context.creator(VMS, api), subresources.sharing_refusals(api)
+        return VMBackend(api, creator, sharing, api.now, machines, agents, authority)
 
     vm_view = BackendView(vm_backend(api), vm_cache, informers)
     instance_view = BackendView(ec2.backend, instance_cache, (pools, *ec2.sources))
     pool_controllers = WarmPoolControllers(
         api,
-        events,
-        WarmPoolMetrics(registry),
-        planner=planner,
+        context.events,
+        WarmPoolMetrics(context.registry),
+        planner=context.planner,
         pools=pools.store,
         cache=all_vms,
         backend_of=lambda pool: vm_view if pool.spec.ec2 is None else instance_view,
@@ -271,14 +260,14 @@ def build(
         demand=demand,
         data_sources=OptionalInformer(api, DATA_SOURCES, parse_data_source),
         process_id=process_id or uuid4().hex,
-        limits=limits,
+        limits=context.limits,
     )
     # Calls for claims use their own client, so that they do not wait behind the calls of a pool that scales out.
     backend_of_claim = _backends_of_claims(vm_backend(api.urgent), ec2.backend)
     claim_controllers = ClaimControllers(
         api.urgent,
-        events,
-        ClaimMetrics(registry),
+        context.events,
+        ClaimMetrics(context.registry),
         pools=pools.store,
         vms=all_vms,
         backend=backend_of_claim,

@@ -64,7 +64,6 @@ LARGE_FUNCTIONS = {
     "controllers/claim/apply.py:ClaimWriter.__call__",
     "controllers/claim/controller.py:ClaimController.claim_changed",
     "controllers/claim/controller.py:ClaimObserver.__call__",
-    "controllers/main.py:run",
     "controllers/pool/history.py:history",
     "controllers/pool/rules/retention.py:delete_disks",
     "controllers/pool/template.py:_addresses",

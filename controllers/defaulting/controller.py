@@ -31,7 +31,7 @@ from controllers.defaulting.plan import (
     parse_scope,
     plan,
 )
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.vm_reasons import VMEvent
 from defaulter.contract import (
     Defaulter,
@@ -250,9 +250,7 @@ def _index_pending(vm: VM) -> Iterator[Hashable]:
         yield vm.namespace
 
 
-def build(
-    api: Api, events: EventRecorder, defaulter: Defaulter, seed: str, macs: MACPolicy = "deterministic"
-) -> Component:
-    writer = DefaultingWriter(api, defaulter, events, seed=seed)
-    controller = DefaultingController(api, writer, now=monotonic, macs=macs)
+def build(context: ControllerContext, defaulter: Defaulter, macs: MACPolicy = "deterministic") -> Component:
+    writer = DefaultingWriter(context.api, defaulter, context.events, seed=context.seed)
+    controller = DefaultingController(context.api, writer, now=monotonic, macs=macs)
     return Component("defaulting", controller.informers, controller.controller.run)

@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from prometheus_client import CollectorRegistry
-
 from controllers.migrationpolicy.apply import PolicyWriter
 from controllers.migrationpolicy.memory import PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
@@ -28,15 +26,14 @@ from controllers.migrationpolicy.plan import Action, RepairUpstream, plan, plan_
 from controllers.migrationpolicy.reasons import ActiveReason, EnforcedReason, PolicyEvent
 from controllers.migrationpolicy.status import changed, status
 from controllers.migrationpolicy.winners import Changes, Winners
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.status_writer import StatusWriter
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
 from poolhouse.api.migrationpolicies.effective_settings import excerpt
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound
-from poolhouse.runtime.events import EventRecorder, EventType
+from poolhouse.runtime.events import EventType
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.optional_informer import POLL_SECONDS, OptionalInformer
@@ -231,9 +228,8 @@ def _seconds_left(policy: Policy, now: datetime) -> float | None:
     return (policy.expires_at - now).total_seconds()
 
 
-def build(
-    api: Api, events: EventRecorder, registry: CollectorRegistry, *, poll_seconds: float = POLL_SECONDS
-) -> Component:
+def build(context: ControllerContext, *, poll_seconds: float = POLL_SECONDS) -> Component:
+    api = context.api
     policies = Informer(api, POLICIES, parse_policy)
     namespaces = Informer(api, NAMESPACES, parse_namespace)
     vmis = Informer(api, VMIS, parse_vmi)
@@ -242,9 +238,9 @@ def build(
     statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, api.monotonic)
     controller = PolicyController(
         Stores(policies.store, namespaces.store, vmis.store, upstream, kubevirts),
-        PolicyWriter(api, events),
+        PolicyWriter(api, context.events),
         statuses,
-        PolicyMetrics(registry),
+        PolicyMetrics(context.registry),
         clock=api.monotonic,
         now=api.now,
         metrics=api.metrics,

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
 
-from prometheus_client import CollectorRegistry
-
 from controllers.pool import simulate
 from controllers.pool.apply import PoolWriter
 from controllers.pool.collected_disks import find_collected
@@ -30,25 +28,20 @@ from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import WriteBatches
-from controllers.shared.component import Component
-from controllers.shared.creation import DefaultingCreator
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
-from controllers.shared.hardware_reports import ReportKept
-from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.sources import NODE_SOURCE, Node
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
-from defaulter.contract import Defaulter
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
@@ -152,51 +145,33 @@ class Informers:
         self.kubevirts.subscribe(partial(pooling.cluster_changed, enqueue))
 
 
-def _controller(
-    api: Api,
-    stores: Stores,
-    events: PoolEvents,
-    creator: DefaultingCreator,
-    metrics: PoolMetrics,
-    planner: Planner,
-    burst: int,
-) -> PoolController:
+def _controller(context: ControllerContext, stores: Stores) -> PoolController:
+    api, events = context.api, PoolEvents(context.events)
     batches = WriteBatches(events, Expectations(EXPECTATIONS_SECONDS), api.monotonic)
     return PoolController(
         stores=stores,
-        writer=PoolWriter(api, batches, creator, Subresources(api, api.monotonic), events),
+        writer=PoolWriter(api, batches, context.creator(VMS), Subresources(api, api.monotonic), events),
         statuses=StatusWriter(api, POOLS, api.monotonic),
         events=events,
-        metrics=metrics,
-        planner=planner,
-        burst=burst,
+        metrics=PoolMetrics(context.registry),
+        planner=context.planner,
+        burst=context.burst,
         clock=api.monotonic,
         now=api.now,
         find_collected=partial(find_collected, api),
     )
 
 
-def build(
-    api: Api,
-    recorder: EventRecorder,
-    defaulter: Defaulter | None,
-    registry: CollectorRegistry,
-    planner: Planner,
-    burst: int,
-    seed: str,
-    prometheus: Prometheus | None = None,
-    limits: ReplicaLimits | None = None,
-    report_kept: ReportKept = lambda vm, why: None,
-) -> Component:
+def build(context: ControllerContext, prometheus: Prometheus | None = None) -> Component:
     """Without a Prometheus, the queries of analyses are errors."""
+    api = context.api
     informers = Informers.connect(api)
-    stores = informers.stores(limits)
-    registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
-    creator = DefaultingCreator(api, VMS, defaulter, seed, api.monotonic, report_kept)
-    pooling = _controller(api, stores, PoolEvents(recorder), creator, PoolMetrics(registry), planner, burst)
+    stores = informers.stores(context.limits)
+    context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
+    pooling = _controller(context, stores)
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     informers.subscribe(pooling, controller.enqueue)
-    enqueue_after_changes(limits, stores.pools, controller.enqueue)
+    enqueue_after_changes(context.limits, stores.pools, controller.enqueue)
     measurer = Measurer(
         api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
     )
@@ -218,6 +193,6 @@ def build(
         finally:
             pooling.forget()
 
-    endpoint = PlanEndpoint(api, VMS, POOL, planner, simulate.answer)
-    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, burst)
+    endpoint = PlanEndpoint(api, VMS, POOL, context.planner, simulate.answer)
+    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, context.burst)
     return Component("pool", informers.required, work, answers={POOL.plan_path: endpoint})

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from prometheus_client import CollectorRegistry
-
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
 from controllers.replicaset.apply import WRITES, ReplicaSetEvents
 from controllers.replicaset.metrics import ReplicaSetMetrics
@@ -27,20 +25,18 @@ from controllers.sets.records import Memory, Records
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes, retry_unless_done
 from controllers.sets.writes import Writing, carry_out
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
+from controllers.shared.replica_limits import enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
-from defaulter.contract import Defaulter
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.replicaset import REPLICA_SET, ReplicaSetStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.optional_informer import POLL_SECONDS, run_while_present
 from poolhouse.runtime.resource import VMIS, Key
@@ -167,34 +163,24 @@ def _is_paused(status: ReplicaSetStatus) -> bool:
     return any(c.type == "ReplicaPaused" for c in status.conditions)
 
 
-def build(
-    api: Api,
-    recorder: EventRecorder,
-    defaulter: Defaulter | None,
-    registry: CollectorRegistry,
-    planner: Planner,
-    burst: int,
-    seed: str,
-    limits: ReplicaLimits | None = None,
-    *,
-    poll_seconds: float = POLL_SECONDS,
-) -> Component:
-    metrics = ReplicaSetMetrics(registry)
-    endpoint = PlanEndpoint(api, VMIS, REPLICA_SET, planner, answer)
+def build(context: ControllerContext, *, poll_seconds: float = POLL_SECONDS) -> Component:
+    api = context.api
+    metrics = ReplicaSetMetrics(context.registry)
+    endpoint = PlanEndpoint(api, VMIS, REPLICA_SET, context.planner, answer)
 
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""
         sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
-        stores = Stores(sets.store, vmis.store, limit_of(limits))
+        stores = Stores(sets.store, vmis.store, limit_of(context.limits))
         replicating = ReplicaSetController(
             api,
             stores,
-            DefaultingCreator(api, VMIS, defaulter, seed, api.monotonic),
+            context.creator(VMIS),
             StatusWriter(api, REPLICA_SETS, api.monotonic),
-            ReplicaSetEvents(recorder),
+            ReplicaSetEvents(context.events),
             metrics,
-            planner,
-            burst,
+            context.planner,
+            context.burst,
         )
         controller: Controller[Key] = Controller("replicaset", replicating.reconcile, metrics=api.metrics)
         try:
@@ -203,10 +189,10 @@ def build(
                     group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
                 for informer in (sets, vmis):
                     await informer.synced()
-                endpoint.observe = lambda document: hypothetical_snapshot(stores, document, burst)
+                endpoint.observe = lambda document: hypothetical_snapshot(stores, document, context.burst)
                 sets.subscribe(partial(replicating.set_changed, controller.enqueue))
                 vmis.subscribe(partial(replicating.vmi_changed, controller.enqueue))
-                enqueue_after_changes(limits, sets.store, controller.enqueue)
+                enqueue_after_changes(context.limits, sets.store, controller.enqueue)
                 group.create_task(controller.run(), name="replicaset")
         finally:
             endpoint.observe = None

@@ -1,11 +1,45 @@
-"""The interface between a package of controllers and `main`: informers, work and HTTP endpoints."""
+"""The interface between a package of controllers and `main`: what `main` gives, and what it gets."""
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from prometheus_client import CollectorRegistry
+
+from controllers.shared.creation import DefaultingCreator
+from controllers.shared.hardware_reports import ReportKept
+from controllers.shared.planner import Planner
+from controllers.shared.replica_limits import ReplicaLimits
+from defaulter.contract import Defaulter
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import Resource
 from poolhouse.service.json_api import Endpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerContext:
+    """What the components of a process share."""
+
+    api: Api
+    events: EventRecorder
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    planner: Planner = field(default_factory=Planner)
+    defaulter: Defaulter | None = None
+    """None if VMs get no hardware defaults"""
+    seed: str = ""
+    """of MAC addresses and UUIDs, see docs/configuration.md"""
+    burst: int = 250
+    """VMs that one pool creates or updates at the same time"""
+    limits: ReplicaLimits | None = None
+    """None if there is no limit of replicas"""
+    report_kept: ReportKept = lambda vm, why: None
+
+    def creator(self, resource: Resource, api: Api | None = None) -> DefaultingCreator:
+        """Creates VMs or VMIs, with another client if one is given."""
+        api = api or self.api
+        return DefaultingCreator(api, resource, self.defaulter, self.seed, api.monotonic, self.report_kept)
 
 
 @dataclass(frozen=True)

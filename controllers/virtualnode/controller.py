@@ -6,7 +6,7 @@ import platform
 from collections.abc import Callable
 from functools import partial
 
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.virtualnode.capacity import capacity
 from controllers.virtualnode.endpoint import KubeletApp, serve_endpoint
 from controllers.virtualnode.logs import LogReader
@@ -21,7 +21,6 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.node_lease import NodeLease
 from poolhouse.runtime.resource import NODES
@@ -96,13 +95,10 @@ def _whole(document: Json) -> Json:
 
 
 def build(
-    api: Api,
-    events: EventRecorder,
-    settings: VirtualNodeSettings,
-    agents: NetworkAgentClient,
-    vm_agents: VMAgents,
+    context: ControllerContext, settings: VirtualNodeSettings, agents: NetworkAgentClient, vm_agents: VMAgents
 ) -> Component:
     """`vm_agents` finds the agents in VMs, and `agents` asks them."""
+    api = context.api
     sources = Sources.of_node(api, settings.name)
     pods, claims, pools = sources.informers
     nodes: Informer[Json] = Informer(api, NODES, _whole, label_selector=meta.VIRTUAL_NODE)
@@ -115,7 +111,7 @@ def build(
     node = NodeController(api, settings.name, nodes.store, resources, endpoint)
     logs = LogReader(api, settings.name, partial(claims.store.by, "pod"), vm_agents.endpoint, agents.logs)
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
-    pod_controller = build_pods(api, events, sources)
+    pod_controller = build_pods(api, context.events, sources)
 
     def changed(old: object, new: object) -> None:
         controller.enqueue(settings.name, SETTLE_SECONDS)

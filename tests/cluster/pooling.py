@@ -16,6 +16,7 @@ from prometheus_client.samples import Sample
 
 from controllers.pool.component import build
 from controllers.pool.observe import POOLS
+from controllers.shared.component import ControllerContext
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.shared.sources import DATA_VOLUMES
@@ -155,7 +156,16 @@ async def controller(
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
         limits = ReplicaLimits(api, max_replicas)
-        part = build(api, events, defaulter, registry, planner or Planner(), burst, "", prometheus, limits)
+        context = ControllerContext(
+            api=api,
+            events=events,
+            registry=registry,
+            planner=planner or Planner(),
+            defaulter=defaulter,
+            burst=burst,
+            limits=limits,
+        )
+        part = build(context, prometheus)
         informers = (limits.informer, *part.informers)
         async with background(events.run(), *(each.run() for each in informers)) as start:
             await synced(informers)

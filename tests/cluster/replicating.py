@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.replicaset.controller import build
 from controllers.replicaset.observe import REPLICA_SETS
-from controllers.shared.planner import Planner
+from controllers.shared.component import ControllerContext
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
@@ -37,7 +37,8 @@ async def controller(
         kubeconfig, user_agent="test-set", max_connections=32, metrics=Metrics(registry)
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
-        part = build(api, events, defaulter, registry, Planner(), burst, "", poll_seconds=poll_seconds)
+        context = ControllerContext(api=api, events=events, registry=registry, defaulter=defaulter, burst=burst)
+        part = build(context, poll_seconds=poll_seconds)
         async with background(events.run(), part.work()):
             yield Running(registry)
 

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.shared.component import ControllerContext
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds import kubevirt, meta
 from poolhouse.api.kinds.kind import Kind
@@ -137,7 +138,7 @@ def enforcing(name: str, **settings: Any) -> Json:
 async def controlling(api: Api, **settings: Any) -> AsyncIterator[None]:
     """The controller, as `main` runs it."""
     events = EventRecorder(api, "poolhouse.dev/tests")
-    part = build(api, events, CollectorRegistry(), **settings)
+    part = build(ControllerContext(api=api, events=events), **settings)
 
     async def work() -> None:
         async with asyncio.TaskGroup() as group:

@@ -13,7 +13,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from controllers.shared.planner import Planner
+from controllers.shared.component import ControllerContext
 from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_pool import WARM_POOLS
@@ -86,7 +86,8 @@ async def controllers(
     ) as api:
         events = EventRecorder(api, "poolhouse.dev/controllers")
         agents, machines = NetworkAgentClient(agent_proxy), (NETWORK,) if agent_proxy else ()
-        part = build(api, events, None, registry, Planner(), "", ec2, machines=machines, agents=agents)
+        context = ControllerContext(api=api, events=events, registry=registry)
+        part = build(context, ec2, machines=machines, agents=agents)
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with background(events.run(), *(each.run() for each in part.informers)) as start:

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from controllers.migrationpolicy.controller import build as policy
 from controllers.pool.component import build as pool
 from controllers.replicaset.controller import build as replicaset
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.series import Gauge
 from controllers.warmpool_and_claim import build as warm
 from poolhouse.api.kinds.replicaset import REPLICA_SET
@@ -62,17 +62,15 @@ Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 @pytest.mark.parametrize(
     ("build", "prefix"),
     [
-        pytest.param(lambda api, events, r: pool(api, events, None, r, PLANNER, 1, ""), "vmpool_", id="pools"),
-        pytest.param(
-            lambda api, events, r: replicaset(api, events, None, r, PLANNER, 1, ""), "vmirs_", id="replica sets"
-        ),
+        pytest.param(pool, "vmpool_", id="pools"),
+        pytest.param(replicaset, "vmirs_", id="replica sets"),
         pytest.param(policy, "migration_policy_", id="policies"),
-        pytest.param(lambda api, events, r: warm(api, events, None, r, PLANNER, ""), "warmpool_", id="warm pools"),
+        pytest.param(warm, "warmpool_", id="warm pools"),
     ],
 )
 async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:
     registry = CollectorRegistry()
-    part = build(cast(Api, Silent()), cast(EventRecorder, None), registry)
+    part = build(ControllerContext(api=cast(Api, Silent()), events=cast(EventRecorder, None), registry=registry))
     gauges = [each for each in _gauges(registry) if each.name.startswith(f"kubevirt_poolhouse_{prefix}")]
     assert gauges
     work = asyncio.create_task(part.work())

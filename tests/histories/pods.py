@@ -7,10 +7,8 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from controllers.claim.snapshot import CLAIMS
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.sources import PODS
 from controllers.virtualnode.pod import TERMINAL
 from controllers.virtualnode.pods import build as build_pods
@@ -74,10 +72,8 @@ class PodHistory(ClaimHistory):
         """How often a Pod's application was launched until its claim was Ready, by UID of the Pod."""
 
     def build(self, api: Api, events: EventRecorder, process: str) -> Component:  # type: ignore[override]
-        registry, planner = CollectorRegistry(), InlinePlanner(Random(process))
-        warm = build_warm(
-            api, events, None, registry, planner, "", process_id=process, machines=(NETWORK,), agents=self.agents
-        )
+        context = ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process)))
+        warm = build_warm(context, process_id=process, machines=(NETWORK,), agents=self.agents)
         sources = Sources.of_node(api, NODE)
         pods = build_pods(api, events, sources)
 

@@ -6,11 +6,9 @@ import asyncio
 from contextlib import suppress
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from controllers.migrationpolicy.controller import build as build_policy
 from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists
@@ -34,7 +32,7 @@ FOREIGN = "foreign"
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_policy(api, events, CollectorRegistry())
+    return build_policy(ControllerContext(api=api, events=events))
 
 
 class PolicyHistory(History):

@@ -9,12 +9,10 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from controllers.pool.component import build as build_pool
 from controllers.pool.gates.hooks import ABANDON
 from controllers.pool.observe import POOLS, REVISIONS
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.shared.conditions import join_names
 from controllers.shared.names import ordinal_of
 from controllers.shared.sources import DATA_VOLUMES
@@ -90,7 +88,7 @@ STRATEGIES: Mapping[str, Json] = {**KEEPING, **REPLACING}
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_pool(api, events, None, CollectorRegistry(), InlinePlanner(Random(process)), 250, "")
+    return build_pool(ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process))))
 
 
 @dataclass

@@ -7,11 +7,9 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
 from controllers.replicaset.controller import build as build_replica_set
 from controllers.replicaset.observe import REPLICA_SETS, parse_replica
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kubevirt.meaning import VMI_TEMPLATE
@@ -35,7 +33,7 @@ VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    return build_replica_set(api, events, None, CollectorRegistry(), InlinePlanner(Random(process)), 250, "")
+    return build_replica_set(ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process))))
 
 
 class ReplicaSetHistory(History):

@@ -5,9 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-
-from controllers.shared.component import Component
+from controllers.shared.component import Component, ControllerContext
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
@@ -30,8 +28,8 @@ POOL_RESOURCE = "virtualmachinewarmpools.poolhouse.dev"
 
 
 def build(api: Api, events: EventRecorder, process: str) -> Component:
-    planner = InlinePlanner(Random(process))
-    return build_warm(api, events, None, CollectorRegistry(), planner, "", process_id=process)
+    context = ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process)))
+    return build_warm(context, process_id=process)
 
 
 class ClaimHistory(History):

@@ -237,7 +237,12 @@ def build(configuration: Configuration, context: ControllerContext, prometheus: 
         (REPLICA_SET,): lambda: replicaset(context),
         (MIGRATION_POLICY,): lambda: policy(context),
         (WARM_POOL, CLAIM): lambda: warm(
-            context, configuration.ec2, machines=machines, agents=agents, authority=authority
+            context,
+            configuration.ec2,
+            machines=machines,
+            agents=agents,
+            authority=authority,
+            virtual_node=configuration.node.name if configuration.node is not None else "",
         ),
     }
     found = [make() for kinds, make in of_kinds.items() if not settings.kinds_off & {kind.plural for kind in kinds}]

@@ -13,6 +13,7 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController, ClaimObserver
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
+from controllers.claim.pod_notes import PodNote, informer_of
 from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
@@ -84,11 +85,13 @@ class ClaimControllers:
         demand: Demand,
         pool_creations: Expectations[str],
         vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None,
+        pod_notes: Informer[PodNote] | None = None,
     ) -> None:
         self.informer: Informer[Claim] = SOURCE.informer(api)
         stores = Stores(self.informer.store, pools, vms)
         allocator = Allocator(stores, demand, pool_creations)
-        observe = ClaimObserver(allocator, api.monotonic, vms_unknown)
+        notes: Store[PodNote] = pod_notes.store if pod_notes is not None else Store()
+        observe = ClaimObserver(allocator, api.monotonic, vms_unknown, notes)
         self._watches = ApplicationWatches(self._enqueue_claim, api.monotonic)
         apply = ClaimWriter(api, events, backend, allocator, metrics, self._watches, api.monotonic, api.now)
         self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
@@ -102,6 +105,8 @@ class ClaimControllers:
         demand.subscribe(self._claims.wake_queue)
         self.informer.subscribe(self._claims.claim_changed)
         self.informer.subscribe(self._garbage.claim_changed)
+        if pod_notes is not None:
+            pod_notes.subscribe(self._claims.pod_note_changed)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         self._claims.vm_changed(old, new)
@@ -227,13 +232,16 @@ def build(
     machines: Sequence[Network] = (),
     agents: AgentClient | None = None,
     authority: AgentAuthority | None = None,
+    virtual_node: str = "",
 ) -> Component:
     """`machines` are networks outside the Pod network in which VMs have addresses. `authority` issues certificates to
-    agents. `process_id` differs between processes, so that they generate different VM names. The default is random."""
+    agents. `virtual_node` is the name of the Node whose Pods have claims. `process_id` differs between processes, so
+    that they generate different VM names. The default is random."""
     api = context.api
     pools, vms = warm_pool.SOURCE.informer(api), WARM_VMS.informer(api)
     vmis, nodes = WARM_VMIS.informer(api), WARM_NODES.informer(api)
     informers = (pools, vms, vmis, nodes)
+    pod_notes = informer_of(api, virtual_node) if virtual_node else None
     vm_cache = WarmVMCache(vms.store, vmis.store, nodes.store)
     ec2 = build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pools.store))
     instance_cache = ec2.cache.warm_vms
@@ -274,6 +282,7 @@ def build(
         demand=demand,
         pool_creations=pool_controllers.expectations,
         vms_unknown=lambda pool: None if pool.spec.ec2 is None else ec2.problem,
+        pod_notes=pod_notes,
     )
     for each in (pool_controllers, claim_controllers):
         pools.subscribe(each.pool_changed)
@@ -288,4 +297,5 @@ def build(
             group.create_task(claim_controllers.run(), name="claim")
             group.create_task(ec2.run(pool_controllers.enqueue_all), name="ec2")
 
-    return Component("warm", (*informers, claim_controllers.informer), work)
+    of_pods = (pod_notes,) if pod_notes is not None else ()
+    return Component("warm", (*informers, claim_controllers.informer, *of_pods), work)

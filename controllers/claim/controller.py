@@ -8,6 +8,7 @@ from datetime import datetime
 from controllers.claim.allocator import Allocator, select_pool
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.plan import plan
+from controllers.claim.pod_notes import PodNote, may_launch
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
@@ -21,6 +22,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import Key
+from poolhouse.runtime.store import Store
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class ClaimObserver:
     clock: Callable[[], float]
     vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None
     """returns why the pool's VMs cannot be listed now, or None; without a list, the controller creates no VM"""
+    pod_notes: Store[PodNote] = field(default_factory=Store)
+    """by Pod. It is empty without a virtual node, so that no claim of a Pod launches its application."""
 
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
         now, stores = self.clock(), self.allocator.stores
@@ -46,6 +50,7 @@ class ClaimObserver:
             not_personalized=not_personalized if personalized == claim.vm_uid else None,
             deletion=record.deletion,
             application=record.read_application(now),
+            may_launch=may_launch(claim, self.pod_notes),
             has_agent=any(vm.uid == claim.vm_uid and _has_agent(claim, vm) for vm in vms),
             ending_seconds=None if record.terminated_at is None else now - record.terminated_at,
             timeline=record.timeline,
@@ -199,6 +204,11 @@ class ClaimController:
             self.allocator.leave_queues(new.uid)
         if new.vm_uid and not new.finished and new.status.pool_name:
             self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)
+
+    def pod_note_changed(self, old: PodNote | None, new: PodNote | None) -> None:
+        """The claim that a Pod names may launch its application now."""
+        if new is not None and new.claim:
+            self.enqueue((new.namespace, new.claim), 0.0)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         more = self.allocator.vm_changed(old, new)

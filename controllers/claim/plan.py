@@ -376,13 +376,18 @@ def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
         return steps.MarkActivated(vm)
     if asleep and _seconds_since(s.timeline.activated, now) >= REACTIVATE_SECONDS:
         return steps.ActivateVM(vm)
-    if s.health is None and _needs_agent(s) and s.application is None:
-        return steps.ReadApplication()
-    if s.health is None and isinstance(s.application, Failure):
-        return _unhealthy(s, vm, Health("Unable", s.application.reason, s.application.message), now)
     if s.health is None:
-        return steps.CheckHealth(vm)
+        return _check(s, vm, now)
     return steps.PersonalizeVM(vm) if _needs_personalization(s) else steps.HandOverVM(vm)
+
+
+def _check(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
+    """The health check, by which an agent launches the application. A Pod has an event when it may be launched."""
+    if _needs_agent(s) and s.application is None:
+        return steps.ReadApplication()
+    if isinstance(s.application, Failure):
+        return _unhealthy(s, vm, Health("Unable", s.application.reason, s.application.message), now)
+    return steps.CheckHealth(vm) if s.may_launch else steps.Requeue()
 
 
 def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> steps.Step:

@@ -174,6 +174,8 @@ class ClaimSnapshot:
     """the application of the claim as a Pod, or why it cannot be read; None before this process tried"""
     application_health: Health | None = None
     """what the agent said of the application; None if that is older than the period of health checks"""
+    may_launch: bool = True
+    """whether the application may be launched, because the Pod of the claim names the claim"""
     has_agent: bool = False
     """whether an agent in the claim's VM reports the health of its application"""
     ending_seconds: float | None = None

@@ -20,7 +20,7 @@ RESOURCES = ("cpu", "memory", "ephemeral-storage", meta.WARM_VM)
 MAX_CREATED = 1000
 """VMs that a pool without `maxTotal` would create. It is far above what one moment needs, and keeps sums readable."""
 NOTES = (meta.CLAIM_NAME, meta.VM, meta.WARM_STATE)
-"""annotations of a Pod whose VM was handed over: its claim, its VM, and the state of the VM"""
+"""annotations of a Pod that has a VM: its claim, its VM, and the state of the VM"""
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,10 @@
 
 A claim that gave the Pod no VM may fail: then the Pod stays Pending and later gets another claim, because a controller
 would replace a Failed Pod at once, for ever. Once the VM was handed over, the Pod ends with its VM.
+
+The Pod names its claim from the time at which the claim has a VM until the claim has failed. Only meanwhile the claim's
+controller launches the application (`controllers/claim/pod_notes.py`). So a Pod that names a claim that does not exist
+may have run, and gets no other claim.
 """
 
 from collections.abc import Iterable
@@ -117,15 +121,12 @@ def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
 
 
 def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
-    """The last status of a Pod that had a VM, or whose deadline has passed before; None for one that still has it, and
-    for one that had none."""
-    handed_over = pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid)
-    handed_over = handed_over or (claim is not None and claim.handed_over)
-    if not handed_over:
-        return _end_late(pod, now)
-    if claim is None:
+    """The last status of a Pod that has lost its claim or its VM, or whose deadline has passed; None for another."""
+    if claim is None and pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid):
         why = PodReason.CLAIM_LOST, "the claim of the Pod was deleted, and with it the VM in which the Pod ran"
         return _fail(pod, *why, now)
+    if claim is None or not claim.handed_over:
+        return _end_late(pod, now)
     if claim.finished and claim.application.get("phase") not in TERMINAL:
         return _fail(pod, claim.reason or claim.phase, claim.message, now)
     if (late := _end_late(pod, now)) is not None:
@@ -142,10 +143,12 @@ def _end_late(pod: Pod, now: datetime) -> Step | None:
 
 
 def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
-    """The step for a claim that has given the Pod no VM."""
-    if claim.reason:
+    """The step for a claim that has given the Pod no VM. The Pod of a failed claim does not name it any more."""
+    if claim.reason or claim.finished:
         kind = "Warning" if claim.finished else "Normal"
-        step = _write(pod, waiting_status(pod, Waiting(claim.reason, claim.message), now), event=kind)
+        kept = () if claim.finished else (meta.CLAIM_NAME,)
+        why = Waiting(claim.reason or claim.phase, claim.message or f"claim {claim.name} is {claim.phase}")
+        step = _write(pod, waiting_status(pod, why, now), _without_notes(*kept), event=kind)
         if isinstance(step, WriteStatus):
             return step
     if not claim.finished:
@@ -156,15 +159,18 @@ def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
 
 
 def _fail(pod: Pod, reason: str, message: str, now: datetime) -> Step:
-    notes = {key: None for key in NOTES if key != meta.CLAIM_NAME}
-    return _write(pod, failed_status(pod, reason, message, now), notes, event="Warning")
+    return _write(pod, failed_status(pod, reason, message, now), _without_notes(meta.CLAIM_NAME), event="Warning")
+
+
+def _without_notes(*kept: str) -> Json:
+    return {key: None for key in NOTES if key not in kept}
 
 
 def _notes(claim: PodClaim) -> Json:
-    """Our annotations. The claim's name is written once the VM may have run the Pod."""
-    if not claim.handed_over:
-        return {meta.VM: claim.vm, meta.WARM_STATE: WarmState.ALLOCATING.value}
+    """Our annotations."""
     state = WarmState.TERMINATING if claim.released or claim.finished else WarmState.IN_USE
+    if not claim.handed_over:
+        state = WarmState.ALLOCATING
     return {meta.CLAIM_NAME: claim.name, meta.VM: claim.vm, meta.WARM_STATE: state.value}
 
 

@@ -37,8 +37,8 @@ class Informer(Generic[V]):
         """`view` converts a document to the value that the store keeps. With `name` the informer watches only that
         object, and needs no right to list others."""
         self.store: Store[V] = Store(indexes)
-        self.resource, self.namespace, self.label_selector, self.name = resource, namespace, label_selector, name
-        self.selects_by_field = bool(name or field_selector)
+        self.resource, self.namespace, self.name = resource, namespace, name
+        self.label_selector, self.field_selector = label_selector, field_selector
         self.reflector = Reflector(
             api,
             resource,
@@ -149,17 +149,17 @@ def shared_reflectors(informers: Iterable[Informer[Any]]) -> list[Reflector]:
     """Creates the reflectors of these informers: one for each resource, namespace and selector.
 
     If one of the informers has no label selector, the others select by label themselves; else the API server selects.
-    An informer of a single object, or with a field selector, keeps its own reflector.
+    The API server always selects by field. An informer of a single object keeps its own reflector.
     """
     all_informers = list(informers)
-    alone = [i.reflector for i in all_informers if i.selects_by_field]
-    others = [i for i in all_informers if not i.selects_by_field]
-    unselected = {(i.resource, i.namespace) for i in others if not i.label_selector}
-    groups: dict[tuple[Resource, str | None, str | None], list[Informer[Any]]] = {}
+    alone = [i.reflector for i in all_informers if i.name]
+    others = [i for i in all_informers if not i.name]
+    unselected = {(i.resource, i.namespace, i.field_selector) for i in others if not i.label_selector}
+    groups: dict[tuple[Resource, str | None, str | None, str | None], list[Informer[Any]]] = {}
     for i in others:
-        selector = None if (i.resource, i.namespace) in unselected else i.label_selector
-        groups.setdefault((i.resource, i.namespace, selector), []).append(i)
-    return [*alone, *(_shared(group, selector) for (_, _, selector), group in groups.items())]
+        selector = None if (i.resource, i.namespace, i.field_selector) in unselected else i.label_selector
+        groups.setdefault((i.resource, i.namespace, i.field_selector, selector), []).append(i)
+    return [*alone, *(_shared(group, selector) for (*_, selector), group in groups.items())]
 
 
 def _shared(informers: list[Informer[Any]], label_selector: str | None) -> Reflector:
@@ -167,7 +167,12 @@ def _shared(informers: list[Informer[Any]], label_selector: str | None) -> Refle
     if len(informers) == 1:
         return first.reflector
     reflector = Reflector(
-        first.api, first.resource, informers, namespace=first.namespace, label_selector=label_selector
+        first.api,
+        first.resource,
+        informers,
+        namespace=first.namespace,
+        label_selector=label_selector,
+        field_selector=first.field_selector,
     )
     for informer in informers:
         informer.reflector = reflector

@@ -199,3 +199,15 @@ async def test_a_pod_fails_with_its_vm(shop: Shop) -> None:
     await shop.api.delete(VMS, shop.namespace, await shop.vm_of("hello"))
     await until(lambda: reason(shop), "VMLost")
     assert (await shop.status())["phase"] == "Failed"
+
+
+async def test_a_pod_whose_claim_is_deleted_fails_and_gets_no_other_claim(shop: Shop) -> None:
+    """Another claim would launch the application a second time."""
+    await shop.pool()
+    await shop.pod()
+    await eventually(shop.is_running)
+    (claim,) = await shop.names(CLAIMS)
+    await shop.api.delete(CLAIMS, shop.namespace, claim)
+    await until(lambda: reason(shop), "ClaimLost")
+    assert (await shop.status())["phase"] == "Failed"
+    assert await shop.names(CLAIMS) == []

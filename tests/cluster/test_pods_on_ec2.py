@@ -10,6 +10,7 @@ from typing import Any
 from controllers.shared.sources import PODS
 from controllers.virtualnode.pods import build
 from controllers.virtualnode.sources import Sources
+from controllers.warmpool.ec2.settings import EC2Settings
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
@@ -29,9 +30,12 @@ NODE = "poolhouse"
 
 
 @asynccontextmanager
-async def virtual_node(kubeconfig: Path) -> AsyncIterator[None]:
-    """The controller of Pods. Pods name the node themselves, because no scheduler runs here."""
-    async with await Api.connect(kubeconfig, user_agent="test-pods") as api:
+async def with_virtual_node(kubeconfig: Path, ec2: EC2Settings) -> AsyncIterator[None]:
+    """The controllers of warm pools, claims and Pods. Pods name the node themselves, because no scheduler runs here."""
+    async with (
+        controllers(kubeconfig, ec2, virtual_node=NODE),
+        await Api.connect(kubeconfig, user_agent="test-pods") as api,
+    ):
         events = EventRecorder(api, "poolhouse.dev/controllers")
         sources = Sources.of_node(api, NODE)
         controller = build(api, events, sources)
@@ -65,7 +69,7 @@ async def test_a_valid_pod_gets_an_instance_with_its_tags(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
     grpc = {"port": agents.port, "protocol": "GRPC"}
-    async with controllers(control_plane.kubeconfig, cloud.settings), virtual_node(control_plane.kubeconfig):
+    async with with_virtual_node(control_plane.kubeconfig, cloud.settings):
         await made(desk, cloud, 1, default=True, ec2=grpc, claimPolicy={"allowPods": True})
         await until(states(cloud), ["Ready"])
         waiting = cloud.ids()
@@ -91,7 +95,7 @@ async def test_an_application_that_fails_fails_its_pod_and_ends_its_instance(
     control_plane: Any, desk: Counter, cloud: Ec2, agents: Agent
 ) -> None:
     agents.phase = "Failed"
-    async with controllers(control_plane.kubeconfig, cloud.settings), virtual_node(control_plane.kubeconfig):
+    async with with_virtual_node(control_plane.kubeconfig, cloud.settings):
         grpc = {"port": agents.port, "protocol": "GRPC"}
         await made(desk, cloud, 1, default=True, ec2=grpc, claimPolicy={"allowPods": True})
         await until(states(cloud), ["Ready"])
@@ -104,7 +108,7 @@ async def test_an_application_that_fails_fails_its_pod_and_ends_its_instance(
 async def test_a_pod_without_a_configured_pool_creates_no_instance(
     control_plane: Any, desk: Counter, cloud: Ec2
 ) -> None:
-    async with controllers(control_plane.kubeconfig, cloud.settings), virtual_node(control_plane.kubeconfig):
+    async with with_virtual_node(control_plane.kubeconfig, cloud.settings):
         await create_pod(desk)
 
         async def reason() -> str:

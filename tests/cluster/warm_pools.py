@@ -74,7 +74,12 @@ class RunningControllers:
 
 @asynccontextmanager
 async def controllers(
-    kubeconfig: Path, ec2: EC2Settings | None = None, *, wall: Callable[[], float] = time.time, agent_proxy: str = ""
+    kubeconfig: Path,
+    ec2: EC2Settings | None = None,
+    *,
+    wall: Callable[[], float] = time.time,
+    agent_proxy: str = "",
+    virtual_node: str = "",
 ) -> AsyncIterator[RunningControllers]:
     """At the end the controllers are cancelled, as by a kill. `wall` is the clock of their machine. `agent_proxy` is
     the address of the stack's proxy to the agents in its guests."""
@@ -87,7 +92,7 @@ async def controllers(
         events = EventRecorder(api, "poolhouse.dev/controllers")
         agents, machines = NetworkAgentClient(agent_proxy), (NETWORK,) if agent_proxy else ()
         context = ControllerContext(api=api, events=events, registry=registry)
-        part = build(context, ec2, machines=machines, agents=agents)
+        part = build(context, ec2, machines=machines, agents=agents, virtual_node=virtual_node)
         loop = asyncio.get_running_loop()
         began = loop.time()
         async with background(events.run(), *(each.run() for each in part.informers)) as start:

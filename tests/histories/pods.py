@@ -69,11 +69,11 @@ class PodHistory(ClaimHistory):
         self.api = self.desk.api
         self.made = 0
         self.settled: dict[str, int] = {}
-        """How often a Pod's application was launched until its claim was Ready, by UID of the Pod."""
+        """How often a Pod's application was launched until its claim was Ready or deleted, by UID of the Pod."""
 
     def build(self, api: Api, events: EventRecorder, process: str) -> Component:  # type: ignore[override]
         context = ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process)))
-        warm = build_warm(context, process_id=process, machines=(NETWORK,), agents=self.agents)
+        warm = build_warm(context, process_id=process, machines=(NETWORK,), agents=self.agents, virtual_node=NODE)
         sources = Sources.of_node(api, NODE)
         pods = build_pods(api, events, sources)
 
@@ -99,21 +99,24 @@ class PodHistory(ClaimHistory):
     # What must always hold
 
     def saw(self, change: Change) -> list[str]:
-        if change.plural == CLAIM_RESOURCE and at(change.document, "status", "readyAt"):
+        if change.plural == CLAIM_RESOURCE:
             uid = (controller_of(change.document) or {}).get("uid", "")
-            self.settled.setdefault(uid, len(self.agents.launched.get(uid, ())))
+            launched, phase = len(self.agents.launched.get(uid, ())), at(change.document, "status", "phase")
+            deleted = change.new is None and launched and phase not in OVER
+            if deleted or at(change.document, "status", "readyAt"):
+                self.settled.setdefault(uid, launched)
         found = super().saw(change) + list(self._applications())
         return found + list(self._pod(change)) if change.plural == PODS.plural else found
 
     def _applications(self) -> Iterator[str]:
         """An application whose VM is lost before its claim is Ready is launched in another one, and never again after
-        that. It never runs in two VMs."""
+        that, nor after its claim is deleted. It never runs in two VMs."""
         for uid, guests in self.agents.launched.items():
             running = [each for each in guests if self.world.running_guest(each) and self.agents.runs(each)]
             if len(running) > 1:
                 yield f"{self._name(uid)} runs in {len(running)} VMs"
             if len(guests) > self.settled.get(uid, len(guests)):
-                yield f"{self._name(uid)} was launched again after its claim was Ready"
+                yield f"{self._name(uid)} was launched again after its claim was Ready or deleted"
 
     def _pod(self, change: Change) -> Iterator[str]:
         uid = change.document["metadata"]["uid"]

@@ -215,6 +215,14 @@ async def test_the_server_selects_if_no_informer_wants_all_objects(
             assert sorted((each.query.get("labelSelector") for each in requests), key=str) == asked
 
 
+async def test_informers_share_a_reflector_if_they_select_by_the_same_field(server: Server, api: Api) -> None:
+    Cluster(server)
+    async with together(*(informer_of(api, field_selector=each) for each in ("spec.node=a", "spec.node=a", None))):
+        await asyncio.sleep(1)
+        for requests in (server.lists, server.watches):
+            assert sorted(each.query.get("fieldSelector", "") for each in requests) == ["", "spec.node=a"]
+
+
 async def test_an_informer_of_one_object_requests_only_that_object(server: Server, api: Api) -> None:
     Cluster(server)
     async with together(informer_of(api), informer_of(api, name="a")):

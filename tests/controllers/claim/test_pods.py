@@ -1,15 +1,19 @@
-"""Whom a pool lets run programs: claims of Pods, and others."""
+"""Claims of Pods: which pools let them run programs, and when their applications are launched."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from controllers.claim.plan import plan
-from controllers.claim.steps import UpdateStatus
+from controllers.claim.pod_notes import PodNote, may_launch, parse_pod_note
+from controllers.claim.steps import CheckHealth, ReadApplication, Requeue, Step, UpdateStatus
 from controllers.warmpool.warm_vm import Owner
-from tests.controllers.claim.builders import a_claim, snapshot
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.store import Store
+from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool
 
 EC2 = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "protocol": "GRPC", "port": 8200}
@@ -32,3 +36,39 @@ def test_whom_a_pool_lets_run_programs(policy: dict[str, bool], pod: Owner | Non
     if isinstance(step, UpdateStatus):
         assert step.event is not None
         assert step.event.reason == refused
+
+
+APPLICATION = {"containers": [{"name": "a", "image": "i"}]}
+
+
+@pytest.mark.parametrize(
+    ("uid", "note", "pod", "allowed"),
+    [
+        pytest.param("u", "mine", POD, True, id="the Pod names the claim"),
+        pytest.param("u", "", POD, False, id="the Pod names no claim yet"),
+        pytest.param("u", "other", POD, False, id="the Pod has the note of another Pod"),
+        pytest.param("v", "mine", POD, False, id="another Pod has the name"),
+        pytest.param("", "", POD, False, id="the Pod is gone, or there is no virtual node"),
+        pytest.param("", "", None, True, id="a claim of a user needs no Pod"),
+    ],
+)
+def test_whether_an_application_may_be_launched(uid: str, note: str, pod: Owner | None, allowed: bool) -> None:
+    notes: Store[PodNote] = Store()
+    if uid:
+        metadata = {"namespace": "ns", "name": "web-0", "uid": uid, "annotations": {meta.CLAIM_NAME: note}}
+        notes.put(("ns", "web-0"), parse_pod_note({"metadata": metadata}))
+    assert may_launch(replace(a_claim(), pod=pod), notes) is allowed
+
+
+@pytest.mark.parametrize(
+    ("facts", "expected"),
+    [
+        pytest.param({"may_launch": False}, ReadApplication, id="the application is read meanwhile"),
+        pytest.param({"may_launch": False, "application": {}}, Requeue, id="the Pod does not name the claim yet"),
+        pytest.param({"may_launch": True, "application": {}}, CheckHealth, id="the Pod names the claim"),
+    ],
+)
+def test_an_application_is_launched_after_the_pod_names_the_claim(facts: Any, expected: type[Step]) -> None:
+    grpc = a_pool(template=None, ec2=EC2, claimPolicy={"allowPods": True})
+    claim = replace(a_claim(application=APPLICATION, status=bound_status("m")), pod=POD)
+    assert isinstance(plan(snapshot(claim, claimed_vm("m"), pool=grpc, **facts), NOW), expected)

@@ -44,7 +44,8 @@ def claim(
     kind = "Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready"
     why = status.pop("why", None)
     conditions = [{"type": kind, "status": "False", "reason": why[0], "message": why[1]}] if why else []
-    handed_over = {"readyAt": "2026-01-01T00:00:05Z", "boundAt": "2026-01-01T00:00:04.5Z"} if phase == "Ready" else {}
+    ready = {"readyAt": "2026-01-01T00:00:05Z", "boundAt": "2026-01-01T00:00:04.5Z"}
+    handed_over = ready if phase == "Ready" or (vm and phase in ("Releasing", "Released", "Expired", "Failed")) else {}
     return {
         "metadata": {"namespace": "ns", "name": CLAIM_OF_WEB, "uid": "c-1", "ownerReferences": [owner]},
         "spec": {"release": release},

@@ -148,12 +148,36 @@ def test_the_pod_follows_its_vm_and_says_which() -> None:
     assert first.event == ("Normal", "VMBound", "warm-1 belongs to this Pod alone")
 
 
-def test_a_vm_that_is_not_handed_over_may_be_replaced() -> None:
+def test_a_pod_names_its_claim_before_its_application_is_launched() -> None:
     patch = written(step(pod(), claim("Bound", application={})))
     assert patch["metadata"]["annotations"] == {
+        "poolhouse.dev/claim-name": CLAIM_OF_WEB,
         "poolhouse.dev/vm": "warm-1",
         "poolhouse.dev/warm-state": "PENDING_POD_PROVISIONING",
     }
+
+
+NAMED = {"annotations": {**HANDED_OVER["annotations"], "poolhouse.dev/vm": "warm-1"}}
+
+
+@pytest.mark.parametrize(
+    ("claim", "forgotten"),
+    [
+        pytest.param(
+            claim("Pending", vm="", why=("NotReady", "once more")), {"vm"}, id="the claim may launch in its next VM"
+        ),
+        pytest.param(
+            claim("Failed", vm="", why=("NotReady", "twice")), {"vm", "claim-name"}, id="another claim may launch"
+        ),
+        pytest.param(claim("Released", vm=""), {"vm", "claim-name"}, id="somebody released the claim without a VM"),
+    ],
+)
+def test_a_pod_whose_vm_was_not_handed_over_gets_another_one(claim: Json, forgotten: set[str]) -> None:
+    named = pod(metadata=NAMED)
+    patch = written(step(named, claim))
+    assert patch["metadata"]["annotations"] == {f"poolhouse.dev/{name}": None for name in forgotten}
+    assert patch["status"]["reason"]
+    assert isinstance(step(apply_patch(named, patch), claim), Wait | RetryClaim)
 
 
 @pytest.mark.parametrize(

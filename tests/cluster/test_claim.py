@@ -270,7 +270,7 @@ async def said_of_secrets(desk: Counter) -> bool:
 
 async def allow_secrets(desk: Counter) -> None:
     """As the documentation says."""
-    shown = Path(__file__).parents[2].joinpath("docs/claims.md").read_text()
+    shown = Path(__file__).parents[2].joinpath("docs/reference/personalization.md").read_text()
     (section,) = (each for each in re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL) if "kind: RoleBinding" in each)
     for document in yaml.safe_load_all(section):
         document["metadata"]["namespace"] = desk.namespace

@@ -110,7 +110,7 @@ def claim(
     }
 
     async def create(api: Api) -> Json:
-        from controllers.claim.snapshot import CLAIMS
+        from poolhouse.cli.resources import CLAIMS
 
         metadata = {"namespace": cluster.namespace, "name": name}
         body = {
@@ -158,7 +158,7 @@ def claim(
 async def _create(api: Api, body: Json, *, unique: bool) -> Json:
     """Creates a claim. If the answer is lost, a claim with a unique name is created again: one that then exists is this
     claim. Of another claim, only its user knows whose it is."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
     from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, WebhookFailed
 
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
@@ -181,7 +181,8 @@ async def _why_not_served(api: Api, body: Json) -> str:
     """Why no pool can serve the claim, or an empty string. Nothing is known without the right to list pools."""
     from controllers.claim.allocator import select_pool
     from controllers.claim.snapshot import Failure, parse_claim
-    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from controllers.warmpool.warm_pool import parse_warm_pool
+    from poolhouse.cli.resources import WARM_POOLS
     from poolhouse.runtime.errors import Forbidden
 
     try:
@@ -222,7 +223,7 @@ def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
     """
 
     async def get(api: Api) -> Json:
-        from controllers.claim.snapshot import CLAIMS
+        from poolhouse.cli.resources import CLAIMS
 
         return await api.get(CLAIMS, cluster.namespace, name)
 
@@ -238,7 +239,7 @@ def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
 
 async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callable[[str], None]) -> Json:
     """Returns the claim when it is Ready, has ended, or the time is over. Tells meanwhile what it waits for."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
     from poolhouse.runtime.errors import Forbidden
 
     metadata, pause, begun = document["metadata"], POLL_SECONDS, time.monotonic()

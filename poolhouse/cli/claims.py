@@ -85,7 +85,7 @@ def list_claims(cluster: Cluster, mine: bool, pool: str | None, output: str) -> 
     """List claims: their VMs, addresses, and when they expire. A claim belongs to the user who created it."""
 
     async def read(api: Api) -> list[Json]:
-        from controllers.claim.snapshot import CLAIMS
+        from poolhouse.cli.resources import CLAIMS
 
         user = await who_am_i(api) if mine else None
         found, _ = await api.list(CLAIMS, cluster.scope)
@@ -148,7 +148,7 @@ def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
 
     @again_if_changed
     async def write(api: Api) -> tuple[str, str]:
-        from controllers.claim.snapshot import CLAIMS
+        from poolhouse.cli.resources import CLAIMS
 
         document = await api.get(CLAIMS, cluster.namespace, name)
         metadata, before = document["metadata"], (document.get("status") or {}).get("expiresAt")
@@ -203,7 +203,7 @@ def _extended(name: str, before: str | None, after: str, seconds: float) -> str:
 
 async def vm_of(api: Api, namespace: str, name: str) -> str:
     """The VM of a claim. Raises `Failed` without one."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
 
     status = (await api.get(CLAIMS, namespace, name)).get("status") or {}
     if (status.get("instanceRef") or {}).get("id"):

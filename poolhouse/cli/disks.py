@@ -51,8 +51,8 @@ def disks(cluster: Cluster, pool: str | None, output: str) -> None:
 
 
 async def _rows(api: Api, namespace: str | None) -> list[Json]:
-    from controllers.pool.observe import POOLS
     from poolhouse.api.kinds import meta
+    from poolhouse.cli.resources import POOLS
     from poolhouse.runtime.resource import PVCS
 
     claims, _ = await api.list(PVCS, namespace, label_selector=meta.KEPT_BY)

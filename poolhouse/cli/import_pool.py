@@ -110,7 +110,7 @@ def _ask(question: str, *, yes: bool, output: str) -> None:
 async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[Observed, Conversion | None]:
     """Checks everything before the first write. The conversion is None if the import has begun."""
     from controllers.pool.import_plan import CannotImport, check, new_pool, plan
-    from controllers.pool.observe import POOLS
+    from poolhouse.cli.resources import POOLS
 
     await _check_rights(api, namespace)
     observed = await observe(api, namespace, name)
@@ -181,7 +181,8 @@ async def observe(api: Api, namespace: str, name: str) -> Observed:
     """Reads the pools. The objects of the namespace are read after them, so that none of the new pool is missing."""
     from controllers.pool import kubevirt_pools
     from controllers.pool.import_plan import Observed
-    from controllers.pool.observe import POOLS, REVISIONS
+    from controllers.pool.observe import REVISIONS
+    from poolhouse.cli.resources import POOLS
     from poolhouse.runtime.resource import PVCS, VMIS, VMS
 
     older = replace(kubevirt_pools.KUBEVIRT_POOLS, version="v1alpha1")

@@ -105,7 +105,7 @@ async def _get(api: Api, cluster: Cluster, kind: str, name: str) -> Json:
         from poolhouse.cli.pools import get_pool
 
         return await get_pool(api, cluster, name)
-    from controllers.replicaset.observe import REPLICA_SETS
+    from poolhouse.cli.resources import REPLICA_SETS
 
     return await api.get(REPLICA_SETS, cluster.namespace, name)
 

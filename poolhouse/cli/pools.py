@@ -21,7 +21,7 @@ def is_controlled_by(document: Json, uid: str) -> bool:
 
 
 async def get_pool(api: Api, cluster: Cluster, name: str) -> Json:
-    from controllers.pool.observe import POOLS
+    from poolhouse.cli.resources import POOLS
 
     return await api.get(POOLS, cluster.namespace, name)
 

@@ -74,7 +74,7 @@ async def release_all(api: Api, namespace: str, names: Sequence[str], end: float
 
 
 async def _released(api: Api, namespace: str, name: str, end: float) -> str:
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
 
     await api.patch(CLAIMS, namespace, name, {"spec": {"release": True}})
     while True:
@@ -107,7 +107,7 @@ def release_or_warn(cluster: Cluster, name: str, uid: str | None) -> bool:
 
 async def release_claim(api: Api, namespace: str, name: str, uid: str | None) -> bool:
     """Releases the claim. Returns whether it exists; with a UID, another claim of the name is left alone."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
     from poolhouse.runtime.errors import Conflict, NotFound
 
     change: Json = {"metadata": {"uid": uid} if uid else {}, "spec": {"release": True}}

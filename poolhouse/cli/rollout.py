@@ -371,9 +371,9 @@ async def undo_update(
 ) -> tuple[int, int, str]:
     """Gives the pool the template of a revision. Returns its number, how many VMs get their disks back, and a
     message."""
-    from controllers.pool.observe import POOLS
     from poolhouse.api.apimachinery.timestamps import format_time
     from poolhouse.api.kinds import meta
+    from poolhouse.cli.resources import POOLS
     from poolhouse.runtime.errors import Conflict, Invalid
 
     document = await get_pool(api, cluster, pool)
@@ -601,7 +601,7 @@ async def retry_update(api: Api, cluster: Cluster, pool: str) -> None:
 
 
 async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[str, str | None]) -> None:
-    from controllers.pool.observe import POOLS
+    from poolhouse.cli.resources import POOLS
 
     metadata = pool["metadata"]
     change = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
@@ -621,9 +621,9 @@ def restart(cluster: Cluster, pool: str, output: str) -> None:
 
 async def restart_vms(api: Api, cluster: Cluster, pool: str) -> None:
     """Restarts all VMs of the pool, as an update without another change."""
-    from controllers.pool.observe import POOLS
     from poolhouse.api.apimachinery.timestamps import format_time
     from poolhouse.api.kinds import meta
+    from poolhouse.cli.resources import POOLS
 
     annotations = {meta.RESTARTED_AT: format_time(api.now())}
     change = {"spec": {"template": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
@@ -636,6 +636,6 @@ def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
 
 
 async def set_paused(api: Api, cluster: Cluster, pool: str, paused: bool) -> None:
-    from controllers.pool.observe import POOLS
+    from poolhouse.cli.resources import POOLS
 
     await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})

@@ -147,8 +147,8 @@ def replay_of(
 
 
 def _read(cluster: Cluster, name: str) -> tuple[WarmPool, Demand]:
-    from controllers.claim.snapshot import CLAIMS
-    from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
+    from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
+    from poolhouse.cli.resources import CLAIMS, WARM_POOLS
 
     async def read(api: Api) -> tuple[Json, list[Json] | None, datetime]:
         document = await api.get(WARM_POOLS, cluster.namespace, name)

@@ -92,7 +92,7 @@ def status(cluster: Cluster, pool: str | None, output: str) -> None:
     """Print the VMs, the queued claims and the health of each warm pool."""
 
     async def read(api: Api) -> list[Json]:
-        from controllers.warmpool.warm_pool import WARM_POOLS
+        from poolhouse.cli.resources import WARM_POOLS
 
         if pool:
             return [await api.get(WARM_POOLS, cluster.namespace, pool)]
@@ -167,8 +167,9 @@ async def adopt_instances(
     from controllers.warmpool.ec2.adoption import adoption
     from controllers.warmpool.ec2.poller import LISTED_STATES
     from controllers.warmpool.ec2.settings import EC2Settings
-    from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, parse_warm_pool
+    from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
     from poolhouse.api.kinds import meta
+    from poolhouse.cli.resources import WARM_POOLS
     from poolhouse.runtime.errors import Invalid
     from poolhouse.runtime.resource import NAMESPACES
 
@@ -258,10 +259,11 @@ async def examine(
 
 async def _findings(api: Api, namespace: str | None) -> list[tuple[str, Finding]]:
     from controllers.claim.doctor import findings
-    from controllers.claim.snapshot import CLAIMS, parse_claim
-    from controllers.warmpool.warm_pool import WARM_POOLS, parse_warm_pool
+    from controllers.claim.snapshot import parse_claim
+    from controllers.warmpool.warm_pool import parse_warm_pool
     from controllers.warmpool.warm_vm import parse_warm_vm
     from poolhouse.api.kinds import meta
+    from poolhouse.cli.resources import CLAIMS, WARM_POOLS
     from poolhouse.runtime.resource import VMS
 
     # The VMs are listed first. The later list of claims therefore contains the claim of every listed VM.

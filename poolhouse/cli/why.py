@@ -229,7 +229,7 @@ async def _explain_gone(
     api: Api, namespace: str, vm: Identity, past: list[Json], decisions: Sequence[Logged]
 ) -> Json | None:
     """Explains a deleted VMI of a replica set; returns None if the past is that of a VM with this name."""
-    from controllers.pool.observe import POOLS
+    from poolhouse.cli.resources import POOLS
 
     name = vm.name
     if await _get(api, POOLS, namespace, name) is not None:
@@ -263,7 +263,7 @@ async def _owners(api: Api, namespace: str | None, hidden: list[str] | None = No
 
 async def _claims(api: Api, namespace: str, vm: Identity, deletion: Logged | None) -> list[str]:
     """What the claims of the VM say about it. A finished claim explains why its VM is gone."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
     from poolhouse.cli.vm_facts import claim_facts, who_deleted
 
     found = await list_visible(api, CLAIMS, namespace)
@@ -278,7 +278,7 @@ def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
 
 async def _other_object(api: Api, namespace: str, name: str) -> str:
     """Names the command for a claim of this name."""
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
     from poolhouse.runtime.errors import Forbidden
 
     with contextlib.suppress(Forbidden):

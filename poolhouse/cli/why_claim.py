@@ -38,7 +38,7 @@ def show_claim(cluster: Cluster, name: str, output: str) -> None:
 
 
 async def _explain(api: Api, namespace: str, name: str) -> Json:
-    from controllers.claim.snapshot import CLAIMS
+    from poolhouse.cli.resources import CLAIMS
 
     claim = await api.get(CLAIMS, namespace, name)
     status = claim.get("status") or {}

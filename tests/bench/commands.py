@@ -72,6 +72,7 @@ def main() -> None:
             {
                 "poolhouse overview": [poolhouse, "overview", *in_namespace],
                 "poolhouse tree vmpool/web-0": [poolhouse, "tree", "vmpool/web-0", *in_namespace],
+                "poolhouse claim list": [poolhouse, "claim", "list", *in_namespace],
                 "completing the name of a pool": [completion, "rollout", "status", *in_namespace, "web-"],
             },
             options.rounds,

@@ -249,8 +249,9 @@ def test_an_interrupt_prints_no_traceback(tmp_path: Path) -> None:
 LEAN = """
 import asyncio, sys
 from poolhouse.cli.main import poolhouse
-import poolhouse.cli.overview, poolhouse.cli.tree, poolhouse.cli.completion
+import poolhouse.cli.overview, poolhouse.cli.tree, poolhouse.cli.claims, poolhouse.cli.release, poolhouse.cli.completion
 from poolhouse.runtime.api import Api
+from poolhouse.cli.resources import CLAIMS
 from poolhouse.runtime.kubernetes_config import import_config
 import_config()
 heavy = ("pydantic", "prometheus_client", "rich", "kubernetes.aio.client.models", "kubernetes.client", "cryptography")

@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import REVISIONS
 from controllers.shared.readiness import Readiness, State
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed
+from poolhouse.cli.resources import POOLS
 from poolhouse.cli.rollout import (
     _previous,
     abort_update,

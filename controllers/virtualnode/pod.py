@@ -1,11 +1,11 @@
 """The views of a Pod of the virtual node, of its claim, and of the warm pools that could serve it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import partial
 from math import ceil
-from typing import Any
+from typing import Any, Self
 
 from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.quantity import to_fraction
@@ -195,8 +195,12 @@ class PodPool:
     uid: str
     allows_pods: bool
     deleting: bool
-    offer: Offer = field(default=Offer(), compare=False)
-    """Pools are equal if the same Pods may use them."""
+    offer: Offer = Offer()
+
+    @property
+    def without_offer(self) -> Self:
+        """What decides which Pods may use the pool, without the VMs that it has for them."""
+        return replace(self, offer=Offer())
 
 
 def parse_pool(document: Json) -> PodPool:

@@ -161,8 +161,11 @@ def build(api: Api, events: EventRecorder, sources: Sources) -> Controller[Key]:
             controller.enqueue((claim.namespace, claim.pod))
 
     def pool_changed(old: PodPool | None, new: PodPool | None) -> None:
-        """Another pool may be the default pool now, so all Pods of the namespace look again."""
-        if old != new and (pool := new or old) is not None:
+        """Another pool may be the default pool now, so all Pods of the namespace look again. The number of VMs that a
+        pool has wakes none of them."""
+        if old is not None and new is not None and old.without_offer == new.without_offer:
+            return
+        if (pool := new or old) is not None:
             for pod in pods.store.by("namespace", pool.namespace):
                 controller.enqueue(pod.key)
 

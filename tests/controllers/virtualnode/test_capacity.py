@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from controllers.virtualnode.capacity import capacity
 from controllers.virtualnode.pod import MAX_CREATED, parse_claim, parse_pod, parse_pool
+from controllers.virtualnode.pods import build as build_pods
+from controllers.virtualnode.sources import Sources
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.no_metrics import NO_METRICS
+from poolhouse.runtime.transport import Transport
 from tests.controllers.virtualnode.pods import pod
 
 
@@ -38,6 +45,7 @@ def cpus(amount: str) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": {"cpu": amount}}}
 
 
+API = Api(cast(Transport, SimpleNamespace(metrics=NO_METRICS)), "tests")
 NO_POLICY = {
     "metadata": {"namespace": "n", "name": "p", "uid": "p"},
     "spec": {"replicas": 5},
@@ -107,6 +115,47 @@ def test_vms_and_places_of_the_node(
 ) -> None:
     found = capacity(map(parse_pool, pools), map(parse_claim, claims), map(parse_pod, pods))
     assert (found["poolhouse.dev/warm-vm"], found["pods"]) == (str(warm), str(places))
+
+
+@pytest.mark.parametrize(
+    ("of", "before", "after"),
+    [
+        pytest.param("pools", pool(), pool(ready=3), id="VMs of a pool become ready"),
+        pytest.param("pools", pool(ready=3), pool(ready=6), id="a pool gets more VMs"),
+        pytest.param("pools", pool(onEmpty="Queue"), pool(onEmpty="Queue", queued=2), id="claims wait"),
+        pytest.param("pools", NO_POLICY, {**NO_POLICY, "spec": pool()["spec"]}, id="a pool is opened to Pods"),
+        pytest.param("claims", claim(vm=None), claim(), id="a Pod gets a VM"),
+        pytest.param("claims", claim(), claim(phase="Released"), id="a claim ends"),
+        pytest.param("pods", a_pod(**WARM_VM), a_pod(phase="Succeeded", **WARM_VM), id="a Pod ends"),
+    ],
+)
+def test_a_change_of_the_capacity_wakes_the_node(of: str, before: dict[str, Any], after: dict[str, Any]) -> None:
+    """Informers call no handler for a change between equal views."""
+    sources = Sources.of_node(API, "poolhouse")
+    seen = []
+
+    def changed(old: object, new: object) -> None:
+        seen.append(capacity(sources.pools.store.all(), sources.claims.store.all(), sources.pods.store.all()))
+
+    for each in sources.informers:
+        each.subscribe(changed)
+    for document in (before, after):
+        getattr(sources, of).change(("n", document["metadata"]["name"]), document)
+    assert len(seen) == 2
+    assert seen[0] != seen[1]
+
+
+async def test_only_another_policy_of_a_pool_wakes_its_pods() -> None:
+    sources = Sources.of_node(API, "poolhouse")
+    sources.pools.change(("n", "p"), pool())
+    waiting = pod(metadata={"namespace": "n"})
+    sources.pods.change(("n", "web"), waiting)
+    queue = build_pods(API, cast(EventRecorder, None), sources).queue
+    queue.done(await queue.get())
+    sources.pools.change(("n", "p"), pool(ready=3))
+    assert len(queue) == 0
+    sources.pools.change(("n", "p"), pool(ready=3, default=True))
+    assert len(queue) == 1
 
 
 def test_a_pod_takes_no_cpu_and_no_memory_from_others() -> None:

@@ -121,11 +121,9 @@ class ClaimWriter:
 
     async def _terminate_application(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         """An agent may answer only when the application has ended, so that an answer is not waited for."""
-        assert s.claim.spec.application is not None
         record.terminated_at, record.application_health = self.clock(), None
-        grace = s.claim.spec.application.termination_grace_period_seconds
         log_event(log, "VMDeleting", f"stops the application in {vm.name}", about=vm, claim=s.claim.name)
-        await backend.terminate_application(vm, s.claim.application_owner.uid, grace, TERMINATE_SECONDS)
+        await backend.terminate_application(vm, s.claim.application_owner.uid, s.grace_seconds, TERMINATE_SECONDS)
 
     async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
         found = await backend.find(s.claim.namespace, s.claim.uid)

@@ -8,7 +8,7 @@ from datetime import datetime
 from controllers.claim.allocator import Allocator, select_pool
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.plan import plan
-from controllers.claim.pod_notes import PodNote, may_launch
+from controllers.claim.pod_notes import PodNote, note_of
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
@@ -40,6 +40,7 @@ class ClaimObserver:
         vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
         vms = tuple(with_resumed_guest(vm) if record.has_resumed(vm, now) else vm for vm in vms)
         personalized, not_personalized = record.personalization or ("", None)
+        note = note_of(claim, self.pod_notes)
         snapshot = ClaimSnapshot(
             claim=claim,
             vms=vms,
@@ -50,7 +51,8 @@ class ClaimObserver:
             not_personalized=not_personalized if personalized == claim.vm_uid else None,
             deletion=record.deletion,
             application=record.read_application(now),
-            may_launch=may_launch(claim, self.pod_notes),
+            may_launch=claim.pod is None or note is not None,
+            deletion_grace_seconds=note.grace_seconds if note is not None else None,
             has_agent=any(vm.uid == claim.vm_uid and _has_agent(claim, vm) for vm in vms),
             ending_seconds=None if record.terminated_at is None else now - record.terminated_at,
             timeline=record.timeline,
@@ -206,7 +208,7 @@ class ClaimController:
             self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)
 
     def pod_note_changed(self, old: PodNote | None, new: PodNote | None) -> None:
-        """The claim that a Pod names may launch its application now."""
+        """The claim that a Pod names may launch its application now, or must end it sooner."""
         if new is not None and new.claim:
             self.enqueue((new.namespace, new.claim), 0.0)
 

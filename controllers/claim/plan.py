@@ -110,12 +110,12 @@ def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 def _end_vm(s: ClaimSnapshot, reason: str) -> steps.Step | None:
     """Deletes the VM after its agent has stopped the application, or after the grace period of the application."""
-    vm, app = s.bound_vm, s.claim.spec.application
-    if vm is None or app is None or not s.has_agent:
+    vm = s.bound_vm
+    if vm is None or s.claim.spec.application is None or not s.has_agent:
         return _delete_vm(s, reason)
     if s.ending_seconds is None:
         return steps.TerminateApplication(vm)
-    left = app.termination_grace_period_seconds + TERMINATION_MARGIN_SECONDS - s.ending_seconds
+    left = s.grace_seconds + TERMINATION_MARGIN_SECONDS - s.ending_seconds
     if left <= 0 or _has_ended(s.application_health):
         return _delete_vm(s, reason)
     return (

@@ -1,4 +1,4 @@
-"""Which Pods of the virtual node name their claims.
+"""What Pods of the virtual node say of their claims: which claim they have, and how soon a deleted Pod must end.
 
 The application of a Pod's claim is launched only after the Pod names the claim, in an annotation that the virtual node
 writes when the claim has a VM. So a Pod whose claim is deleted after the launch is known by its annotation. It fails,
@@ -22,20 +22,22 @@ class PodNote:
     uid: str
     claim: str
     """the name of the claim in the annotation of the Pod; empty without one"""
+    grace_seconds: int | None = None
+    """the grace period of the deletion, which may differ from that in the Pod's spec; None before"""
 
 
 def parse_pod_note(document: Json) -> PodNote:
     metadata = document["metadata"]
     claim = (metadata.get("annotations") or {}).get(meta.CLAIM_NAME, "")
-    return PodNote(metadata["namespace"], metadata["uid"], claim)
+    return PodNote(metadata["namespace"], metadata["uid"], claim, metadata.get("deletionGracePeriodSeconds"))
 
 
 def informer_of(api: Api, node: str) -> Informer[PodNote]:
     return Informer(api, PODS, parse_pod_note, field_selector=f"spec.nodeName={node}")
 
 
-def may_launch(claim: Claim, notes: Store[PodNote]) -> bool:
-    """Whether the application of the claim may be launched: no Pod owns the claim, or its Pod names it."""
-    if claim.pod is None:
-        return True
-    return notes.get((claim.namespace, claim.pod.name)) == PodNote(claim.namespace, claim.pod.uid, claim.name)
+def note_of(claim: Claim, notes: Store[PodNote]) -> PodNote | None:
+    """The note of the Pod of the claim, if the Pod names the claim."""
+    found = notes.get((claim.namespace, claim.pod.name)) if claim.pod is not None else None
+    named = found is not None and claim.pod is not None and (found.uid, found.claim) == (claim.pod.uid, claim.name)
+    return found if named else None

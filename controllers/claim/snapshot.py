@@ -176,6 +176,8 @@ class ClaimSnapshot:
     """what the agent said of the application; None if that is older than the period of health checks"""
     may_launch: bool = True
     """whether the application may be launched, because the Pod of the claim names the claim"""
+    deletion_grace_seconds: int | None = None
+    """the grace period with which somebody deleted the Pod of the claim"""
     has_agent: bool = False
     """whether an agent in the claim's VM reports the health of its application"""
     ending_seconds: float | None = None
@@ -185,6 +187,13 @@ class ClaimSnapshot:
     @property
     def health_period_seconds(self) -> float:
         return float((self.pool.spec.health if self.pool is not None else HealthSpec()).period_seconds)
+
+    @property
+    def grace_seconds(self) -> int:
+        """The time that the application has for its end."""
+        if self.deletion_grace_seconds is not None or self.claim.spec.application is None:
+            return self.deletion_grace_seconds or 0
+        return self.claim.spec.application.termination_grace_period_seconds
 
     @property
     def bound_vm(self) -> WarmVM | None:

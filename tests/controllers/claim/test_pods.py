@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from controllers.claim.plan import plan
-from controllers.claim.pod_notes import PodNote, may_launch, parse_pod_note
-from controllers.claim.steps import CheckHealth, ReadApplication, Requeue, Step, UpdateStatus
+from controllers.claim.pod_notes import PodNote, note_of, parse_pod_note
+from controllers.claim.steps import CheckHealth, DeleteVM, ReadApplication, Requeue, Step, UpdateStatus
+from controllers.warmpool.agent import application_health
 from controllers.warmpool.warm_vm import Owner
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool
 
+RUNNING = application_health({"phase": "Running"})
 EC2 = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "protocol": "GRPC", "port": 8200}
 POD = Owner("Pod", "web-0", "u", "v1")
 
@@ -42,22 +44,22 @@ APPLICATION = {"containers": [{"name": "a", "image": "i"}]}
 
 
 @pytest.mark.parametrize(
-    ("uid", "note", "pod", "allowed"),
+    ("uid", "note", "pod", "named"),
     [
         pytest.param("u", "mine", POD, True, id="the Pod names the claim"),
         pytest.param("u", "", POD, False, id="the Pod names no claim yet"),
         pytest.param("u", "other", POD, False, id="the Pod has the note of another Pod"),
         pytest.param("v", "mine", POD, False, id="another Pod has the name"),
         pytest.param("", "", POD, False, id="the Pod is gone, or there is no virtual node"),
-        pytest.param("", "", None, True, id="a claim of a user needs no Pod"),
+        pytest.param("u", "mine", None, False, id="a claim of a user has no Pod"),
     ],
 )
-def test_whether_an_application_may_be_launched(uid: str, note: str, pod: Owner | None, allowed: bool) -> None:
+def test_whether_a_pod_names_its_claim(uid: str, note: str, pod: Owner | None, named: bool) -> None:
     notes: Store[PodNote] = Store()
     if uid:
         metadata = {"namespace": "ns", "name": "web-0", "uid": uid, "annotations": {meta.CLAIM_NAME: note}}
         notes.put(("ns", "web-0"), parse_pod_note({"metadata": metadata}))
-    assert may_launch(replace(a_claim(), pod=pod), notes) is allowed
+    assert (note_of(replace(a_claim(), pod=pod), notes) is not None) is named
 
 
 @pytest.mark.parametrize(
@@ -72,3 +74,26 @@ def test_an_application_is_launched_after_the_pod_names_the_claim(facts: Any, ex
     grpc = a_pool(template=None, ec2=EC2, claimPolicy={"allowPods": True})
     claim = replace(a_claim(application=APPLICATION, status=bound_status("m")), pod=POD)
     assert isinstance(plan(snapshot(claim, claimed_vm("m"), pool=grpc, **facts), NOW), expected)
+
+
+@pytest.mark.parametrize(
+    ("facts", "grace"),
+    [
+        pytest.param({}, 30, id="that of the Pod's spec"),
+        pytest.param({"deletion_grace_seconds": 60}, 60, id="that of the deletion, if it is longer"),
+        pytest.param({"deletion_grace_seconds": 1}, 1, id="that of the deletion, if it is shorter"),
+    ],
+)
+def test_which_grace_period_counts(facts: Any, grace: int) -> None:
+    application = {**APPLICATION, "terminationGracePeriodSeconds": 30}
+    claim = replace(
+        a_claim(application=application, release=True, status=bound_status("m", phase="Releasing")), pod=POD
+    )
+    pool = a_pool(template=None, ec2=EC2, claimPolicy={"allowPods": True})
+
+    def step(seconds: float) -> Step:
+        facts_then = {"ending_seconds": seconds, "application_health": RUNNING, "has_agent": True, **facts}
+        return plan(snapshot(claim, claimed_vm("m"), pool=pool, **facts_then), NOW)
+
+    assert isinstance(step(grace + 1.0), Requeue)
+    assert isinstance(step(grace + 2.0), DeleteVM)

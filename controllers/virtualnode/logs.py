@@ -7,11 +7,12 @@ from typing import Any
 
 from controllers.shared.sources import PODS
 from controllers.shared.vmi import parse_vmi_with_pods
-from controllers.virtualnode.pod import PodClaim
+from controllers.virtualnode.pod import TERMINAL, PodClaim
 from controllers.warmpool.agent import AgentEndpoint, LogsRefused
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS, VMS
@@ -64,6 +65,15 @@ def _no_logs(vm: str, refused: LogsRefused) -> NoLogs:
     return NoLogs(400, f"the agent of VM {vm}: {refused.code}: {refused}")
 
 
+def _why_no_vm(pod: str, phase: str | None) -> str:
+    if phase in TERMINAL:
+        return (
+            f"Pod {pod} has ended, and its VM is deleted with the logs; kubectl describe pod {pod} shows how its"
+            " containers ended, with the last lines of those that failed"
+        )
+    return f"Pod {pod} has no VM now, so that there are no logs; the events of the Pod say why"
+
+
 @dataclass(frozen=True)
 class LogReader:
     api: Api
@@ -98,7 +108,7 @@ class LogReader:
             raise NoLogs(404, f"Pod {pod} is not on node {self.node}")
         claim = next((each for each in self.claims_of(uid) if each is not None and each.vm and not each.finished), None)
         if claim is None:
-            raise NoLogs(400, f"Pod {pod} has no VM now, so that there are no logs; the events of the Pod say why")
+            raise NoLogs(400, _why_no_vm(pod, at(found, "status", "phase")))
         if claim.on_ec2:
             raise NoLogs(400, "the logs of EC2 instances are not available")
         try:

@@ -195,6 +195,7 @@ async def test_a_caller_needs_a_right_on_the_node() -> None:
 
 
 ELSEWHERE = {**POD, "spec": {"nodeName": "node-1"}}
+ENDED = {**POD, "status": {"phase": "Succeeded"}}
 TAKEN = {**VM, "metadata": {**VM["metadata"], "labels": {meta.CLAIM_UID: "other"}}}  # type: ignore[dict-item]
 
 
@@ -207,6 +208,7 @@ TAKEN = {**VM, "metadata": {**VM["metadata"], "labels": {meta.CLAIM_UID: "other"
         pytest.param(
             Cluster(), Agent(), (a_claim(phase="Released", vmRef={"name": "vm"}),), 400, "has no VM", id="its end"
         ),
+        pytest.param(Cluster(ENDED), Agent(), (), 400, "kubectl describe pod app shows how", id="a Pod that has ended"),
         pytest.param(Cluster(POD, VM), Agent(), (CLAIM,), 404, "does not run any more", id="the VM is gone"),
         pytest.param(
             Cluster(POD, TAKEN, VMI), Agent(), (CLAIM,), 404, "no longer that of Pod", id="a VM of another claim"

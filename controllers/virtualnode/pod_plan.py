@@ -87,7 +87,8 @@ def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Wa
         obstacle = pool_obstacle(pod, pools) or refused
         return CreateClaim() if obstacle is None else _write(pod, waiting_status(pod, obstacle, now), event="Warning")
     if claim.vm and not claim.finished:
-        step = _write(pod, running_status(pod, claim, now), _notes(claim), event="Normal")
+        event = "Normal" if claim.handed_over else ""
+        step = _write(pod, running_status(pod, claim, now), _notes(claim), event=event)
         return step if isinstance(step, WriteStatus) else Wait(_seconds_until(deadline(pod), now))
     return _plan_waiting(pod, claim, now)
 

@@ -57,6 +57,9 @@ def running_status(pod: Pod, claim: PodClaim, now: datetime) -> Json:
         pod, "containerStatuses", pod.containers, report.get("containers") or (), reason
     )
     warm = (WARM_VM_CONDITION, "True", "VMBound", f"{claim.vm} belongs to this Pod alone")
+    if not claim.handed_over:  # another VM may take its place
+        why = claim.reason or claim.phase, claim.message or f"{claim.vm} is not handed over yet"
+        warm = (WARM_VM_CONDITION, "False", *why)
     return {**found, "conditions": _conditions(pod, found, now, warm, not_ready=claim.not_ready)}
 
 

@@ -62,6 +62,12 @@ def test_a_pod_with_a_vm_creates_its_containers() -> None:
     assert told(found)["poolhouse.dev/warm-vm"] == ("True", "VMBound")
 
 
+def test_a_pod_says_what_its_vm_waits_for() -> None:
+    found = running(phase="Bound", why=("NoAnswer", "the agent does not answer"))
+    assert found["phase"] == "Pending"
+    assert told(found)["poolhouse.dev/warm-vm"] == ("False", "NoAnswer")
+
+
 def test_a_pod_runs_as_its_agent_says() -> None:
     found = running(application={"phase": "Running", "containers": [RUNNING]}, addresses=["10.1.2.3", "fd00::1"])
     assert found["phase"] == "Running"

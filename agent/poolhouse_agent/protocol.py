@@ -275,5 +275,6 @@ def _json(name: str, value: Any) -> Any:
     if name == "IntOrString":
         return value.strVal if value.type == 1 else value.intVal
     if name == "Time":
-        return datetime.fromtimestamp(value.seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        # Not by strftime, which writes the year of Go's zero time with one digit.
+        return datetime.fromtimestamp(value.seconds, UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
     return from_message(name, value) if name in MESSAGES else value

@@ -5,6 +5,7 @@ stream that ends is opened again after the next check, and agents that offer non
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import NoReturn
 
@@ -13,6 +14,8 @@ from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Key
+
+log = logging.getLogger(__name__)
 
 MAX_WATCHES = 2000
 """number of open streams; the applications of further claims are only asked in each period"""
@@ -58,6 +61,8 @@ class ApplicationWatches:
                     self._enqueue(claim.key, 0.0)
         except (TimeoutError, ApiError):
             pass
+        except Exception:  # a claim is enqueued again in any case, and must not end the streams of all others
+            log.exception("claim %s/%s: the stream of its application has failed", claim.namespace, claim.name)
         finally:
             self._followed.discard(claim.uid)
             if not answers and len(self._silent) < MAX_WATCHES:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -73,6 +73,20 @@ class Launched(Health):
     application: ApplicationHealth = ApplicationHealth("Unable")
 
 
+INVALID_ANSWER = "INVALID_ANSWER"
+REFUSALS = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
+"""codes of gRPC by which an agent refuses an application"""
+
+
+class AgentError(Exception):
+    """Why a call of an agent failed. `code` is that of gRPC, such as NOT_FOUND, or INVALID_ANSWER if the answer is no
+    message of the method. The programs of a VM may answer in place of its agent, so any bytes can arrive."""
+
+    def __init__(self, code: str, details: str) -> None:
+        super().__init__(f"{code}: {details}")
+        self.code, self.details = code, details
+
+
 class LogsRefused(Exception):
     """Why an agent sends no logs. `code` is that of gRPC, such as NOT_FOUND."""
 
@@ -85,8 +99,9 @@ class AgentClient(Protocol):
     async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
 
     async def launch(self, endpoint: AgentEndpoint, pod: Json, timeout_seconds: float) -> Health:
-        """Starts the application, and returns an `ApplicationHealth` if the agent has accepted it. Without a spec, the
-        agent chooses the application. The call is idempotent: the UID of the Pod identifies the application."""
+        """Starts the application, and returns an `ApplicationHealth` if the agent has accepted it, also if the agent
+        does not say how the application is. Without a spec, the agent chooses the application. The call is idempotent:
+        the UID of the Pod identifies the application."""
 
     async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health: ...
 
@@ -112,12 +127,10 @@ class NetworkAgentClient:
     async def health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
         if not endpoint.grpc:
             return await self._connect(endpoint, timeout_seconds)
-        from grpc.aio import AioRpcError
-
         async with self._channel(endpoint) as channel:
             try:
                 answer = await _method(channel, "Check", HEALTH_SERVICE)(timeout_seconds)
-            except AioRpcError as error:
+            except AgentError as error:
                 return _no_answer(endpoint, error)
         if answer.status == SERVING:
             return HEALTHY
@@ -125,26 +138,24 @@ class NetworkAgentClient:
         return Health("Failed", AgentReason.NOT_SERVING, message)
 
     async def launch(self, endpoint: AgentEndpoint, pod: Json, timeout_seconds: float) -> Health:
-        from grpc import StatusCode
-        from grpc.aio import AioRpcError
-
         async with self._channel(endpoint) as channel:
             try:
                 await _method(channel, "LaunchApplication")(timeout_seconds, pod=to_message("Pod", pod))
-            except AioRpcError as error:
-                refused = error.code() in (StatusCode.INVALID_ARGUMENT, StatusCode.FAILED_PRECONDITION)
-                return _no_answer(endpoint, error, AgentReason.LAUNCH_REFUSED if refused else AgentReason.NO_ANSWER)
-            return await self._application_health(channel, endpoint, timeout_seconds)
+            except AgentError as error:
+                return _no_answer(endpoint, error, REFUSALS)
+            found = await self._application_health(channel, endpoint, timeout_seconds)
+        # The application may run from now on, so no other VM may start it, whatever the agent says of its health.
+        if isinstance(found, ApplicationHealth):
+            return found
+        return ApplicationHealth("Unable", found.reason, found.message)
 
     async def application_health(self, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
         async with self._channel(endpoint) as channel:
             return await self._application_health(channel, endpoint, timeout_seconds)
 
     async def watch(self, endpoint: AgentEndpoint) -> AsyncIterator[ApplicationHealth]:
-        from grpc.aio import AioRpcError
-
         async with self._channel(endpoint) as channel:
-            with suppress(AioRpcError):
+            with suppress(AgentError):
                 async for answer in _method(channel, "WatchApplicationHealth")():
                     found = _parsed(endpoint, answer)
                     if isinstance(found, ApplicationHealth):
@@ -152,33 +163,27 @@ class NetworkAgentClient:
 
     async def logs(self, endpoint: AgentEndpoint, request: Mapping[str, Any]) -> AsyncIterator[bytes]:
         """The log of a container. `request` has the fields of a LogsRequest. Raises LogsRefused."""
-        from grpc.aio import AioRpcError
-
         async with self._channel(endpoint) as channel:
             try:
                 async for answer in _method(channel, "ReadLogs", LOGS_SERVICE)(**request):
                     yield answer.content
-            except AioRpcError as error:
-                raise LogsRefused(error.code().name, error.details() or "") from None
+            except AgentError as error:
+                raise LogsRefused(error.code, error.details) from None
 
     async def terminate(
         self, endpoint: AgentEndpoint, timeout_seconds: float, grace_seconds: float | None = None, uid: str = ""
     ) -> None:
-        from grpc.aio import AioRpcError
-
         content: dict[str, Any] = {"podUID": uid} if uid else {}
         if grace_seconds is not None:
             content["gracePeriodSeconds"] = int(grace_seconds)
         async with self._channel(endpoint) as channel:
-            with suppress(AioRpcError):
+            with suppress(AgentError):
                 await _method(channel, "TerminateApplication")(timeout_seconds, **content)
 
     async def _application_health(self, channel: Any, endpoint: AgentEndpoint, timeout_seconds: float) -> Health:
-        from grpc.aio import AioRpcError
-
         try:
             answer = await _method(channel, "CheckApplicationHealth")(timeout_seconds)
-        except AioRpcError as error:
+        except AgentError as error:
             return _no_answer(endpoint, error)
         return _parsed(endpoint, answer)
 
@@ -213,21 +218,45 @@ class NetworkAgentClient:
 
 
 def _method(channel: Any, method: str, service: str = SERVICE) -> Callable[..., Any]:
-    """The call of a method, which takes a timeout and the fields of the request. A method with a stream of responses
-    returns them as an iterator."""
+    """The call of a method, which takes a timeout and the fields of the request, and raises AgentError. A method with a
+    stream of responses returns them as an iterator."""
     methods, classes = SERVICES[service]
     request, response = methods[method]
-    kind = channel.unary_stream if response.startswith("[]") else channel.unary_unary
-    call = kind(
-        f"/{service}/{method}",
-        request_serializer=classes()[request].SerializeToString,
-        response_deserializer=classes()[response.removeprefix("[]")].FromString,
-    )
-    return lambda timeout_seconds=None, **content: call(classes()[request](**content), timeout=timeout_seconds)
+    path, write = f"/{service}/{method}", classes()[request].SerializeToString
+    # gRPC itself would return None in place of an answer that is no message.
+    read = classes()[response.removeprefix("[]")].FromString
+
+    async def unary(timeout_seconds: float | None = None, **content: Any) -> Any:
+        with _agent_errors():
+            call = channel.unary_unary(path, request_serializer=write)
+            return read(await call(classes()[request](**content), timeout=timeout_seconds))
+
+    async def stream(**content: Any) -> AsyncIterator[Any]:
+        with _agent_errors():
+            async for answer in channel.unary_stream(path, request_serializer=write)(classes()[request](**content)):
+                yield read(answer)
+
+    return stream if response.startswith("[]") else unary
 
 
-def _no_answer(endpoint: AgentEndpoint, error: Any, reason: str = AgentReason.NO_ANSWER) -> Health:
-    return Health("Failed", reason, f"the agent at {endpoint}: {error.code().name}: {error.details()}")
+@contextmanager
+def _agent_errors() -> Iterator[None]:
+    from google.protobuf.message import DecodeError
+    from grpc.aio import AioRpcError
+
+    try:
+        yield
+    except AioRpcError as error:
+        raise AgentError(error.code().name, error.details() or "") from None
+    except DecodeError as error:
+        raise AgentError(INVALID_ANSWER, str(error)) from None
+
+
+def _no_answer(endpoint: AgentEndpoint, error: AgentError, refused: Collection[str] = ()) -> Health:
+    """The health of a VM after a failed call. `refused` are the codes by which the agent refuses it."""
+    reason = AgentReason.INVALID_ANSWER if error.code == INVALID_ANSWER else AgentReason.NO_ANSWER
+    reason = AgentReason.LAUNCH_REFUSED if error.code in refused else reason
+    return Health("Failed", reason, f"the agent at {endpoint}: {error}")
 
 
 def _parsed(endpoint: AgentEndpoint, answer: Any) -> Health:

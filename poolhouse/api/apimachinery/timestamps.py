@@ -8,8 +8,9 @@ YEARS = range(1970, 9000)
 
 
 def format_time(moment: datetime) -> str:
-    """The text of a `metav1.Time`: 2026-01-31T12:00:00Z. Fractions of a second are dropped."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    """The text of a `metav1.Time`: 2026-01-31T12:00:00Z. Fractions of a second are dropped. The year has four digits,
+    also in Go's zero time, 0001-01-01T00:00:00Z."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="seconds") + "Z"
 
 
 def format_duration(seconds: float) -> str:
@@ -31,7 +32,7 @@ def format_duration(seconds: float) -> str:
 
 def format_micro_time(moment: datetime) -> str:
     """The text of a `metav1.MicroTime`, which Leases and Events have: 2026-01-31T12:00:00.000000Z."""
-    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
 def parse_time(text: str) -> datetime:

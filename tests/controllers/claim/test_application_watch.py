@@ -19,11 +19,13 @@ CLAIM, VM = a_claim(), claimed_vm()
 class Agents:
     def __init__(self) -> None:
         self.opened = 0
-        self.answers: asyncio.Queue[Health | None] = asyncio.Queue()
+        self.answers: asyncio.Queue[Health | Exception | None] = asyncio.Queue()
 
     async def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
         self.opened += 1
         while (answer := await self.answers.get()) is not None:
+            if isinstance(answer, Exception):
+                raise answer
             yield answer
 
 
@@ -74,3 +76,17 @@ async def test_only_the_leader_opens_streams() -> None:
     ApplicationWatches(lambda key, after: None, lambda: 0.0).follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
     await settled()
     assert agents.opened == 0
+
+
+async def test_a_stream_that_fails_does_not_end_the_others() -> None:
+    agents = Agents()
+    agents.answers.put_nowait(AttributeError("an answer that nobody has foreseen"))
+    watches = ApplicationWatches(lambda key, after: None, lambda: 0.0)
+    running = asyncio.ensure_future(watches.run())
+    await settled()
+    watches.follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
+    await settled()
+    assert agents.opened == 1
+    assert not running.done()
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)

@@ -121,3 +121,29 @@ async def agent(*, watch: bool = True, credentials: Any = None) -> AsyncIterator
         yield found
     finally:
         await server.stop(0)
+
+
+@asynccontextmanager
+async def garbling_agent(answer: bytes) -> AsyncIterator[int]:
+    """Serves this answer to every call, on the port that it returns."""
+
+    async def once(asked: bytes, context: Any) -> bytes:
+        return answer
+
+    async def often(asked: bytes, context: Any) -> AsyncIterator[bytes]:
+        yield answer
+
+    class Every(grpc.GenericRpcHandler):  # type: ignore[misc]
+        def service(self, call: Any) -> Any:
+            if call.method.endswith(("/WatchApplicationHealth", "/ReadLogs")):
+                return grpc.unary_stream_rpc_method_handler(often)
+            return grpc.unary_unary_rpc_method_handler(once)
+
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers([Every()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from controllers.warmpool.agent import AgentEndpoint, NetworkAgentClient, application_health
-from tests.controllers.warmpool.agents import agent
+from controllers.warmpool.agent import (
+    AgentEndpoint,
+    ApplicationHealth,
+    LogsRefused,
+    NetworkAgentClient,
+    application_health,
+)
+from tests.controllers.warmpool.agents import agent, garbling_agent
 
 WHO = {"metadata": {"namespace": "ns", "name": "mine", "uid": "claim-uid"}}
 
@@ -72,6 +78,39 @@ async def test_an_answer_that_cannot_be_read_is_a_failure() -> None:
         found.seconds = 2**60
         health = await NetworkAgentClient().application_health(AgentEndpoint("127.0.0.1", found.port, grpc=True), 60)
         assert (health.verdict, health.reason) == ("Failed", "InvalidAnswer")
+
+
+async def test_an_accepted_application_counts_as_launched_whatever_the_agent_says_next() -> None:
+    """Otherwise another VM would start it a second time."""
+    async with agent() as found:
+        found.seconds = 2**60
+        health = await NetworkAgentClient().launch(AgentEndpoint("127.0.0.1", found.port, grpc=True), WHO, 60)
+        assert found.launched
+    assert isinstance(health, ApplicationHealth)
+    assert (health.verdict, health.reason) == ("Unable", "InvalidAnswer")
+
+
+async def test_a_time_before_1970_is_one_that_the_api_server_takes() -> None:
+    async with agent() as found:
+        found.seconds = -62135596800  # Go's zero time
+        health = await NetworkAgentClient().application_health(AgentEndpoint("127.0.0.1", found.port, grpc=True), 60)
+    assert isinstance(health, ApplicationHealth)
+    assert health.status["startTime"] == "0001-01-01T00:00:00Z"
+
+
+@pytest.mark.parametrize("answer", [b"\xff\xff\xff", b"\x0a\x7f", b"{}"])
+async def test_bytes_that_are_no_message_are_a_failure_of_the_agent(answer: bytes) -> None:
+    async with garbling_agent(answer) as port:
+        endpoint, client = AgentEndpoint("127.0.0.1", port, grpc=True), NetworkAgentClient()
+        calls = (client.health(endpoint, 60), client.launch(endpoint, WHO, 60), client.application_health(endpoint, 60))
+        for call in calls:
+            health = await call
+            assert (health.verdict, health.reason) == ("Failed", "InvalidAnswer")
+        assert [each async for each in client.watch(endpoint)] == []
+        await client.terminate(endpoint, 60)
+        with pytest.raises(LogsRefused) as refused:
+            [each async for each in client.logs(endpoint, {})]
+        assert refused.value.code == "INVALID_ANSWER"
 
 
 async def test_a_watch_sees_each_change() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from poolhouse_agent.application import Application, Container
 from poolhouse_agent.volumes import Bind
 
 PULL_SECONDS, COMMAND_SECONDS = 1800.0, 60.0
+ABSENT, FAILED = 1, 125
+"""exit codes of podman: the store does not have the image, and podman could not do its work"""
+SHOWN_IMAGES = 10
 
 
 class Refused(Exception):
@@ -21,6 +25,16 @@ class Refused(Exception):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+@dataclass(frozen=True)
+class Done:
+    """A command of podman that has ended."""
+
+    code: int
+    output: str
+    problem: str
+    """the last line of its errors"""
 
 
 @dataclass(frozen=True)
@@ -39,16 +53,24 @@ class Podman:
         if self.program is None:
             raise Refused("ImageNotSupported", f"image {container.image!r} needs podman, which this VM does not have")
         if container.pull_policy != "Always":
-            if (await self._run("image", "exists", container.image))[0] == 0:
+            found = await self._run("image", "exists", container.image)
+            if found.code == 0:
                 return
+            if found.code != ABSENT:
+                raise Refused("ImageInspectError", f"podman cannot look for image {container.image!r}: {found.problem}")
             if container.pull_policy == "Never":
-                raise Refused(
-                    "ErrImageNeverPull", f"image {container.image!r} is not in the VM, and must not be pulled"
-                )
+                message = f"image {container.image!r} must not be pulled, and {await self._store()}"
+                raise Refused("ErrImageNeverPull", message)
         options = ["--authfile", str(auth_file)] if application.registry_auth else []
-        code, errors = await self._run("pull", "--quiet", *options, container.image, seconds=PULL_SECONDS)
-        if code != 0:
-            raise Refused("ErrImagePull", (errors.strip().splitlines() or ["podman pull has failed"])[-1])
+        pulled = await self._run("pull", "--quiet", *options, container.image, seconds=PULL_SECONDS)
+        if pulled.code != 0:
+            raise Refused("ErrImagePull", pulled.problem)
+
+    async def _store(self) -> str:
+        """Whose store podman uses, where it is, and what it has: an image may be in the store of another user."""
+        place = await self._run("info", "--format", "{{.Store.GraphRoot}}")
+        listed = await self._run("images", "--format", "{{.Repository}}:{{.Tag}}")
+        return store_text(os.geteuid(), place.output.strip(), listed.output.split())
 
     def command(
         self, application: Application, container: Container, environment_file: Path, binds: Sequence[Bind]
@@ -77,23 +99,33 @@ class Podman:
     def execution(self, application: Application, container: Container, command: Sequence[str]) -> list[str]:
         return [self.program or "podman", "exec", name_of(application, container), *command]
 
-    async def _run(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> tuple[int, str]:
+    async def _run(self, *arguments: str, seconds: float = COMMAND_SECONDS) -> Done:
         process = await asyncio.create_subprocess_exec(
             self.program or "podman",
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
         try:
             async with asyncio.timeout(seconds):
-                _, errors = await process.communicate()
+                output, errors = await process.communicate()
         except TimeoutError:
-            return 1, f"podman {arguments[0]} has not ended in {seconds:g} s"
+            return Done(FAILED, "", f"podman {arguments[0]} has not ended in {seconds:g} s")
         finally:
             if process.returncode is None:
                 process.kill()
-        return process.returncode or 0, errors.decode(errors="replace")
+        lines = errors.decode(errors="replace").strip().splitlines()
+        problem = lines[-1] if lines else f"podman {arguments[0]} has ended with exit code {process.returncode}"
+        return Done(process.returncode or 0, output.decode(errors="replace"), problem)
+
+
+def store_text(user: int, place: str, images: Sequence[str]) -> str:
+    """What a store has, for a user who looks for an image in it."""
+    owner = "root" if user == 0 else f"the user {user}"
+    more = f", and {len(images) - SHOWN_IMAGES} more" if len(images) > SHOWN_IMAGES else ""
+    has = f"has {', '.join(images[:SHOWN_IMAGES])}{more}" if images else "is empty"
+    return f"the agent's store, which is that of {owner} in {place or 'an unknown directory'}, {has}"
 
 
 def environment_text(container: Container) -> str:

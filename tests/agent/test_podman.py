@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from poolhouse_agent.podman import store_text
 
 from tests.agent.process import Json, finished, running, running_agent
 from tests.waiting import eventually
@@ -73,6 +74,10 @@ def names_of_containers() -> str:
     return subprocess.check_output(["podman", "ps", "--all", "--format", "{{.Names}}"], text=True)
 
 
+def directory_of_store() -> str:
+    return subprocess.check_output(["podman", "info", "--format", "{{.Store.GraphRoot}}"], text=True).strip()
+
+
 async def test_podman_runs_a_container_with_its_settings(tmp_path: Path, podman: dict[str, str]) -> None:
     volumes = [{"name": "v", "configMap": {"name": "c"}, "files": [{"path": "greeting", "content": b"hello\n"}]}]
     main = in_image(
@@ -115,6 +120,43 @@ async def test_an_image_that_podman_does_not_have_is_explained(tmp_path: Path, p
         )
         reasons = [each["state"]["waiting"]["reason"] for each in status["containerStatuses"]]
         assert (status["phase"], reasons) == ("Pending", ["ErrImageNeverPull", "ErrImagePull"])
+        message = status["containerStatuses"][0]["state"]["waiting"]["message"]
+        assert message.startswith("image 'localhost/absent:1' must not be pulled, and the agent's store, which is that")
+        assert f" in {directory_of_store()}, has " in message
+
+
+async def test_a_store_that_podman_cannot_read_is_no_absent_image(tmp_path: Path) -> None:
+    broken = tmp_path / "podman"
+    broken.write_text("#!/bin/sh\necho 'Error: database static dir does not match' >&2\nexit 125\n")
+    broken.chmod(0o755)
+    never = {"name": "never", "image": IMAGE, "imagePullPolicy": "Never"}
+    async with running_agent(tmp_path, PATH=str(tmp_path)) as agent:
+        await agent.launch({"containers": [never, {"name": "pulled", "image": IMAGE}]})
+        status = await agent.until(
+            lambda status: all(each["state"]["waiting"].get("message") for each in status["containerStatuses"])
+        )
+        problem = f"podman cannot look for image {IMAGE!r}: Error: database static dir does not match"
+        for each in status["containerStatuses"]:
+            waiting = each["state"]["waiting"]
+            assert (waiting["reason"], waiting["message"]) == ("ImageInspectError", problem)
+
+
+@pytest.mark.parametrize(
+    ("user", "place", "images", "expected"),
+    [
+        (0, "/store", ["a:1", "b:2"], "that of root in /store, has a:1, b:2"),
+        (7, "/store", [], "that of the user 7 in /store, is empty"),
+        (0, "", ["a:1"], "that of root in an unknown directory, has a:1"),
+        (
+            0,
+            "/s",
+            [f"a:{n}" for n in range(12)],
+            "in /s, has " + ", ".join(f"a:{n}" for n in range(10)) + ", and 2 more",
+        ),
+    ],
+)
+def test_what_a_store_has(user: int, place: str, images: list[str], expected: str) -> None:
+    assert store_text(user, place, images).endswith(expected)
 
 
 async def test_without_podman_an_image_is_refused(tmp_path: Path) -> None:

@@ -18,13 +18,18 @@ def merge_patch(old: Json, new: Json, *, explicit_nulls: bool = False) -> Json:
     for key, value in new.items():
         before = old.get(key)
         known = key in old or not explicit_nulls
-        if known and type(before) is type(value) and before == value:
+        if known and _json_type(before) is _json_type(value) and before == value:
             continue
         if isinstance(before, dict) and isinstance(value, dict):
             patch[key] = merge_patch(before, value, explicit_nulls=explicit_nulls)
         else:
             patch[key] = value
     return patch
+
+
+def _json_type(value: Any) -> type:
+    """Keeps true and 1 apart, which are equal. A member of an enumeration of strings is a string in JSON."""
+    return str if isinstance(value, str) else type(value)
 
 
 def apply_patch(document: Any, patch: Any) -> Any:

@@ -18,7 +18,7 @@ TERMINAL = ("Succeeded", "Failed")
 RESOURCES = ("cpu", "memory", "ephemeral-storage", meta.WARM_VM)
 """resources of which the Node has an amount"""
 MAX_CREATED = 1000
-"""VMs that a pool without `maxTotal` would create. It is far above what one moment needs, and keeps sums readable."""
+"""VMs that a pool would create at most. It is far above what one moment needs, and keeps sums readable."""
 NOTES = (meta.CLAIM_NAME, meta.VM, meta.WARM_STATE)
 """annotations of a Pod that has a VM: its claim, its VM, and the state of the VM"""
 
@@ -78,11 +78,15 @@ def parse_pod(document: Json) -> Pod:
 
 def _requests(spec: Json) -> dict[str, int]:
     """The resources of a Pod as the scheduler adds them up (`PodRequests` in Kubernetes' resource helpers): its
-    containers run together, its init containers before them. Without those that restart, which no VM runs."""
+    containers run together, its init containers before them, and those that restart beside all that come later."""
     found: dict[str, int] = {}
     for name in RESOURCES:
-        together = sum(_requested(each, name) for each in spec.get("containers") or ())
-        alone = max((_requested(each, name) for each in spec.get("initContainers") or ()), default=0)
+        beside, alone = Fraction(0), Fraction(0)
+        for each in spec.get("initContainers") or ():
+            requested = _requested(each, name)
+            alone = max(alone, beside + requested)
+            beside += requested if each.get("restartPolicy") == "Always" else 0
+        together = beside + sum(_requested(each, name) for each in spec.get("containers") or ())
         of_pod = to_fraction(at(spec, "resources", "requests", name))
         overhead = to_fraction(at(spec, "overhead", name)) or 0
         found[name] = ceil((max(together, alone) if of_pod is None else of_pod) + overhead)
@@ -220,6 +224,6 @@ def parse_pool(document: Json) -> PodPool:
 def _offer(spec: Json, status: Json) -> Offer:
     """From the status of a pool of either backend."""
     most, existing = spec.get("maxTotal"), ("replicas", "allocating", "claimed", "terminating")
-    room = MAX_CREATED if most is None else max(0, most - sum(status.get(each) or 0 for each in existing))
+    room = MAX_CREATED if most is None else min(MAX_CREATED, most - sum(status.get(each) or 0 for each in existing))
     creates = at(spec, "claimPolicy", "onEmpty") != "Fail" and not spec.get("paused")
-    return Offer(status.get("availableReplicas") or 0, room if creates else 0, status.get("queuedClaims") or 0)
+    return Offer(status.get("availableReplicas") or 0, max(0, room) if creates else 0, status.get("queuedClaims") or 0)

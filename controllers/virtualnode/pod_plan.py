@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from controllers.virtualnode.limits import excess
 from controllers.virtualnode.pod import NOTES, TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
 from controllers.virtualnode.reasons import PodReason
@@ -77,6 +78,8 @@ Step = CreateClaim | ReleaseClaim | RetryClaim | RemovePod | WriteStatus | Wait
 
 def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Waiting | None, now: datetime) -> Step:
     """`pools` are those of the Pod's namespace. `refused` is set if the API server has refused the Pod's claim."""
+    if pod.phase not in TERMINAL and (too_much := excess(pod)) is not None:
+        return _fail(pod, *too_much, now)
     if pod.deleting:
         return _plan_deleting(pod, claim, now)
     if pod.phase in TERMINAL:

@@ -18,3 +18,7 @@ class PodReason(Reason):
     VM_BOUND = "VMBound", "The Pod has its VM, in which its containers were started."
     CLAIM_LOST = "ClaimLost", "Somebody deleted the claim of the Pod, and with it the VM in which the Pod ran."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "The Pod had its VM for longer than `activeDeadlineSeconds`."
+    OUT_OF_CPU = "OutOfcpu", "The Pod requests more CPUs than any VM has, so it is Failed."
+    OUT_OF_MEMORY = "OutOfmemory", "The Pod requests more memory than any VM has, so it is Failed."
+    OUT_OF_STORAGE = "OutOfephemeral-storage", "The Pod requests more storage than any VM has, so it is Failed."
+    OUT_OF_WARM_VM = "OutOfpoolhouse.dev/warm-vm", "The Pod requests too many VMs, so it is Failed. It needs one."

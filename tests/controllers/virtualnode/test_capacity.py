@@ -7,10 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.virtualnode.capacity import capacity
+from controllers.virtualnode.capacity import MAX_FREE, capacity
 from controllers.virtualnode.pod import MAX_CREATED, parse_claim, parse_pod, parse_pool
 from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.sources import Sources
+from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.no_metrics import NO_METRICS
@@ -108,6 +109,11 @@ WARM_VM = {"poolhouse.dev/warm-vm": "1"}
         pytest.param(
             [pool(ready=1, onEmpty="Queue", paused=True)], [], [], 1, 1, id="a paused pool gives its VMs, no others"
         ),
+        pytest.param(
+            [pool(ready=1, onEmpty="Queue", maxTotal=2**31 - 1)], [], [], 1, 1 + MAX_CREATED, id="a huge maxTotal"
+        ),
+        pytest.param([pool(onEmpty="Queue")] * 100, [], [], 0, MAX_FREE, id="places are bounded"),
+        pytest.param([], [], [a_pod(**{"poolhouse.dev/warm-vm": str(2**63 - 1)})], 0, 0, id="a Pod that must end"),
     ],
 )
 def test_vms_and_places_of_the_node(
@@ -166,12 +172,32 @@ def test_a_pod_takes_no_cpu_and_no_memory_from_others() -> None:
     assert found["ephemeral-storage"] == f"{1024 * 1024 + 2}Mi"
 
 
+def test_the_amounts_stay_within_64_bits() -> None:
+    endless = a_pod(cpu="9e15", memory="9223372036854775807", ephemeral_storage="7Ei")
+    most = a_pod(cpu="16384", memory="32Ti", ephemeral_storage="32Ti")
+    pools = [parse_pool(pool(onEmpty="Queue"))] * 100
+    found = capacity(pools, [], [parse_pod(endless), *[parse_pod(most)] * 200_000])
+    assert found["pods"] == str(MAX_FREE + 200_000)
+    for name in ("memory", "ephemeral-storage"):
+        assert 200_000 * (32 << 40) < (to_fraction(found[name]) or 0) < 2**63
+
+
 @pytest.mark.parametrize(
     ("spec", "cpus"),
     [
         pytest.param({"containers": [cpus("1"), cpus("500m")]}, 2, id="containers run together"),
         pytest.param(
             {"containers": [cpus("1")], "initContainers": [cpus("3"), cpus("4")]}, 4, id="init containers do not"
+        ),
+        pytest.param(
+            {"containers": [cpus("1")], "initContainers": [{**cpus("2"), "restartPolicy": "Always"}, cpus("3")]},
+            5,
+            id="an init container that restarts runs beside those that come later",
+        ),
+        pytest.param(
+            {"containers": [cpus("4")], "initContainers": [{**cpus("2"), "restartPolicy": "Always"}, cpus("3")]},
+            6,
+            id="and beside the containers",
         ),
         pytest.param({"containers": [cpus("1")], "resources": cpus("7")["resources"]}, 7, id="the Pod's own"),
         pytest.param({"containers": [cpus("1")], "overhead": {"cpu": "2"}}, 3, id="with the overhead"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
@@ -19,6 +20,7 @@ from controllers.virtualnode.pod_plan import (
     plan,
 )
 from controllers.virtualnode.pod_status import Waiting
+from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.translate import claim_name
 from poolhouse.api.apimachinery.merge_patch import apply_patch
 from tests.controllers.virtualnode.pods import CLAIM_OF_WEB, Json, claim, pod
@@ -104,10 +106,36 @@ def test_a_pod_without_a_pool_waits(annotations: Json, pools: list[PodPool], rea
 
 
 def test_a_refused_pod_waits() -> None:
-    refused = Waiting("FieldsNotSupported", "spec.hostNetwork")
+    refused = Waiting(PodReason.FIELDS_NOT_SUPPORTED, "spec.hostNetwork")
     status = written(step(pod(), refused=refused))["status"]
     assert (status["reason"], status["message"]) == ("FieldsNotSupported", "spec.hostNetwork")
-    assert step(apply_patch(pod(), {"status": status}), refused=refused) == Wait()
+    stored = json.loads(json.dumps(apply_patch(pod(), {"status": status})))
+    assert step(stored, refused=refused) == Wait()
+
+
+@pytest.mark.parametrize("metadata", [{}, DELETED], ids=["waits", "deleted, with a finalizer"])
+@pytest.mark.parametrize(
+    ("requests", "reason"),
+    [
+        pytest.param({"cpu": "16384", "memory": "32Ti", "ephemeral-storage": "32Ti"}, None, id="the most"),
+        pytest.param({"cpu": "16384001m"}, "OutOfcpu", id="CPUs"),
+        pytest.param({"memory": "9223372036854775807"}, "OutOfmemory", id="memory"),
+        pytest.param({"ephemeral-storage": "33Ti"}, "OutOfephemeral-storage", id="storage"),
+        pytest.param({"poolhouse.dev/warm-vm": "2k"}, "OutOfpoolhouse.dev/warm-vm", id="VMs"),
+    ],
+)
+def test_a_pod_that_requests_more_than_any_vm_has_ends(metadata: Json, requests: Json, reason: str | None) -> None:
+    greedy = pod(metadata=metadata, container={"resources": {"requests": requests}})
+    found = step(greedy)
+    if reason is None:
+        assert not isinstance(found, WriteStatus)
+        return
+    status = written(found)["status"]
+    assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert isinstance(found, WriteStatus)
+    assert found.event == ("Warning", reason, status["message"])
+    after = step(apply_patch(greedy, {"status": status}))
+    assert after == (RemovePod() if metadata else Wait())
 
 
 def test_a_pod_says_why_its_claim_waits() -> None:

@@ -111,7 +111,7 @@ def build(
     node = NodeController(api, settings.name, nodes.store, resources, endpoint)
     logs = LogReader(api, settings.name, partial(claims.store.by, "pod"), vm_agents.endpoint, agents.logs)
     controller: Controller[str] = Controller("virtual-node", node.reconcile, workers=1, metrics=api.metrics)
-    pod_controller = build_pods(api, context.events, sources)
+    pod_controller = build_pods(api, context.events, sources, vm_agents)
 
     def changed(old: object, new: object) -> None:
         controller.enqueue(settings.name, SETTLE_SECONDS)

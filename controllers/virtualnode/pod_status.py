@@ -7,9 +7,9 @@ both, as a Pod with `hostNetwork` has. `qosClass`, conditions of others, and wha
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from ipaddress import ip_address
 
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim
+from controllers.warmpool.probe_address import parse_address
 from poolhouse.api.apimachinery.timestamps import format_time, known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -91,9 +91,7 @@ def _addresses(addresses: Iterable[str]) -> Json:
     """The first address of each family. The API server accepts no more."""
     families: dict[int, str] = {}
     for each in addresses:
-        try:
-            address = ip_address(each.partition("/")[0])
-        except ValueError:
+        if (address := parse_address(each.partition("/")[0])) is None:
             continue
         families.setdefault(address.version, str(address))
     found = [{"ip": each} for each in families.values()]

@@ -1,9 +1,10 @@
 """Gives the Pods of the virtual node VMs of warm pools, and writes their status."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 
 from controllers.shared.sources import PODS
+from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_plan import (
     RETRY_SECONDS,
@@ -20,6 +21,7 @@ from controllers.virtualnode.pod_status import Waiting
 from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.sources import Sources
 from controllers.virtualnode.translate import Refused, claim_name, claim_of
+from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
@@ -52,6 +54,7 @@ class PodController:
     pods: Store[Pod]
     claims: Store[PodClaim | None]
     pools: Store[PodPool]
+    addresses: AddressReader
     _refusals: dict[Key, Refusal] = field(default_factory=dict)
 
     async def reconcile(self, key: Key) -> float | None:
@@ -60,7 +63,10 @@ class PodController:
             self._refusals.pop(key, None)
             return None
         refusal = self._refusal(pod)
-        step = plan(pod, self._claim_of(pod), self._pools_of(pod), refusal.why if refusal else None, self.api.now())
+        claim = self._claim_of(pod)
+        if claim is not None:
+            claim = replace(claim, addresses=await self.addresses.read(claim))
+        step = plan(pod, claim, self._pools_of(pod), refusal.why if refusal else None, self.api.now())
         if isinstance(step, CreateClaim):
             return await self._create_claim(pod)
         try:
@@ -147,9 +153,12 @@ class PodController:
         return self.pools.by("namespace", pod.namespace)
 
 
-def build(api: Api, events: EventRecorder, sources: Sources) -> Controller[Key]:
+def build(api: Api, events: EventRecorder, sources: Sources, vm_agents: VMAgents) -> Controller[Key]:
+    """`vm_agents` knows which of the addresses that a guest reports are its own."""
     pods, claims, pools = sources.informers
-    pod_controller = PodController(api, events, pods.store, claims.store, pools.store)
+    pod_controller = PodController(
+        api, events, pods.store, claims.store, pools.store, AddressReader(api, vm_agents.addresses)
+    )
     controller: Controller[Key] = Controller("pod", pod_controller.reconcile, workers=WORKERS, metrics=api.metrics)
 
     def pod_changed(old: Pod | None, new: Pod | None) -> None:

@@ -20,24 +20,26 @@ MAX_KNOWN = 20_000
 
 
 def probe_address(reported: Iterable[str], of_pods: Collection[str], machines: Sequence[Network]) -> str:
-    """The first reported address that a Pod of the VM has, or that is in a network of machines. An empty string if
-    there is none. Addresses of the controllers' own host and link are never among them."""
-    known = {_parse(each) for each in of_pods}
-    for address in map(_parse, reported):
-        if address is None or _is_near(address):
-            continue
-        if address in known or any(address in network for network in machines):
-            return str(address)
-    return ""
+    """The first of the confirmed addresses, or an empty string."""
+    return next(iter(confirmed_addresses(reported, of_pods, machines)), "")
 
 
-def _parse(text: str) -> IPv4Address | IPv6Address | None:
-    """None for a host name too, which a name server would resolve to any address."""
+def confirmed_addresses(reported: Iterable[str], of_pods: Collection[str], machines: Sequence[Network]) -> list[str]:
+    """The reported addresses that a Pod of the VM has, or that are in a network of machines."""
+    known = {parse_address(each) for each in of_pods}
+    found = filter(None, map(parse_address, reported))
+    return [str(each) for each in found if each in known or any(each in network for network in machines)]
+
+
+def parse_address(text: str) -> IPv4Address | IPv6Address | None:
+    """None for addresses of the reader's own host and link, and for a host name, which a name server would resolve to
+    any address."""
     try:
         found = ip_address(text)
     except ValueError:
         return None
-    return (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    address = (found.ipv4_mapped or found) if isinstance(found, IPv6Address) else found
+    return None if _is_near(address) else address
 
 
 def _is_near(address: IPv4Address | IPv6Address) -> bool:

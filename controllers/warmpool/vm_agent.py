@@ -9,7 +9,7 @@ from controllers.warmpool.agent_authority import AgentAuthority
 from controllers.warmpool.agent_certificates import CA, CERTIFICATE, KEY, client_certificates
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
-from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
+from controllers.warmpool.probe_address import Network, PodAddresses, confirmed_addresses, is_own, probe_address
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_agent import Agent, AgentTLS, parse_agent
@@ -66,6 +66,10 @@ class VMAgents:
         if isinstance(found, Health):
             return found
         return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=found)
+
+    async def addresses(self, vmi: VMI) -> list[str]:
+        """The confirmed addresses of the VM. Raises the API server's error."""
+        return confirmed_addresses(vmi.addresses, await self._pod_addresses(vmi), self._machines)
 
     async def address(self, vmi: VMI) -> str | Health:
         """The address for probes, or why there is none."""

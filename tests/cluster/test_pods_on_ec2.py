@@ -11,6 +11,7 @@ from controllers.shared.sources import PODS
 from controllers.virtualnode.pods import build
 from controllers.virtualnode.sources import Sources
 from controllers.warmpool.ec2.settings import EC2Settings
+from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
@@ -38,7 +39,7 @@ async def with_virtual_node(kubeconfig: Path, ec2: EC2Settings) -> AsyncIterator
     ):
         events = EventRecorder(api, "poolhouse.dev/controllers")
         sources = Sources.of_node(api, NODE)
-        controller = build(api, events, sources)
+        controller = build(api, events, sources, VMAgents(api))
         async with background(events.run(), *(each.run() for each in sources.informers)) as start:
             await synced(sources.informers)
             start(controller.run())

@@ -13,6 +13,7 @@ from controllers.shared.sources import PODS
 from controllers.virtualnode.pod import TERMINAL
 from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.sources import Sources
+from controllers.warmpool.vm_agent import VMAgents
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -75,7 +76,7 @@ class PodHistory(ClaimHistory):
         context = ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process)))
         warm = build_warm(context, process_id=process, machines=(NETWORK,), agents=self.agents, virtual_node=NODE)
         sources = Sources.of_node(api, NODE)
-        pods = build_pods(api, events, sources)
+        pods = build_pods(api, events, sources, VMAgents(api, (NETWORK,)))
 
         async def work() -> None:
             async with asyncio.TaskGroup() as group:

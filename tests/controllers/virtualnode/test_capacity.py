@@ -11,6 +11,7 @@ from controllers.virtualnode.capacity import MAX_FREE, capacity
 from controllers.virtualnode.pod import MAX_CREATED, parse_claim, parse_pod, parse_pool
 from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.sources import Sources
+from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
@@ -156,7 +157,7 @@ async def test_only_another_policy_of_a_pool_wakes_its_pods() -> None:
     sources.pools.change(("n", "p"), pool())
     waiting = pod(metadata={"namespace": "n"})
     sources.pods.change(("n", "web"), waiting)
-    queue = build_pods(API, cast(EventRecorder, None), sources).queue
+    queue = build_pods(API, cast(EventRecorder, None), sources, VMAgents(API)).queue
     queue.done(await queue.get())
     sources.pools.change(("n", "p"), pool(ready=3))
     assert len(queue) == 0

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import OVERRIDE_ANNOTATIONS
 from poolhouse.api.kinds.claim import CLAIM
@@ -95,7 +95,24 @@ class _Translation:
 
     def token_volumes(self) -> set[str]:
         volumes = self.pod["spec"].get("volumes") or ()
-        return {each["name"] for each in volumes if each["name"].startswith(TOKEN_VOLUME) and each.get("projected")}
+        return {each["name"] for each in volumes if _is_token_volume(each)}
+
+
+def _is_token_volume(volume: Json) -> bool:
+    """Whether the volume has nothing but what the API server adds. A user may give another volume such a name."""
+    sources = at(volume, "projected", "sources")
+    return volume["name"].startswith(TOKEN_VOLUME) and bool(sources) and all(map(_is_token_source, sources))
+
+
+def _is_token_source(source: Json) -> bool:
+    match source:
+        case {"serviceAccountToken": {"path": "token", **token}}:
+            return not token.get("audience")
+        case {"configMap": {"name": "kube-root-ca.crt" | "openshift-service-ca.crt"}}:
+            return True
+        case {"downwardAPI": {"items": [{"path": "namespace", "fieldRef": {"fieldPath": "metadata.namespace"}}]}}:
+            return True
+    return False
 
 
 FieldRule = Callable[[_Translation, Any, str], Any]

@@ -7,7 +7,16 @@ from typing import Any
 Json = dict[str, Any]
 
 CONTAINER: Json = {"name": "main", "image": "alpine", "command": ["sleep", "1"], "resources": {}}
-TOKEN = {"name": "kube-api-access-x7x9k", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}}
+TOKEN_SOURCES: list[Json] = [
+    {"serviceAccountToken": {"expirationSeconds": 3607, "path": "token"}},
+    {"configMap": {"items": [{"key": "ca.crt", "path": "ca.crt"}], "name": "kube-root-ca.crt"}},
+    {
+        "downwardAPI": {
+            "items": [{"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.namespace"}, "path": "namespace"}]
+        }
+    },
+]
+TOKEN = {"name": "kube-api-access-x7x9k", "projected": {"defaultMode": 420, "sources": TOKEN_SOURCES}}
 TOKEN_MOUNT = {"name": TOKEN["name"], "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount", "readOnly": True}
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from controllers.virtualnode.translate import Refused, claim_name, claim_of
 from poolhouse.api.kinds import meta
-from tests.controllers.virtualnode.pods import TOKEN, TOKEN_MOUNT, Json, pod
+from tests.controllers.virtualnode.pods import TOKEN, TOKEN_MOUNT, TOKEN_SOURCES, Json, pod
 
 
 def translated(**parts: Any) -> Json:
@@ -126,6 +126,23 @@ def test_volumes_and_mounts_are_taken_without_the_token_of_the_service_account()
     found = application(volumes=[*volumes, TOKEN], container={"volumeMounts": [*mounts, TOKEN_MOUNT]})
     assert found["volumes"] == volumes
     assert found["containers"][0]["volumeMounts"] == mounts
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"secret": {"name": "s"}},
+        {"configMap": {"name": "c"}},
+        {"serviceAccountToken": {"path": "token", "audience": "vault"}},
+        {"serviceAccountToken": {"path": "vault-token"}},
+        {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}},
+    ],
+    ids=str,
+)
+def test_a_volume_with_the_name_of_a_token_and_other_contents_is_refused(source: Json) -> None:
+    volume = {"name": "kube-api-access-x", "projected": {"sources": [*TOKEN_SOURCES, source]}}
+    assert refused(volumes=[volume]) == ("spec.volumes[0].projected",)
+    assert refused(volumes=[{"name": "kube-api-access-x", "projected": {"sources": []}}])
 
 
 @pytest.mark.parametrize(

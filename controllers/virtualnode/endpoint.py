@@ -7,6 +7,7 @@ making, as that of a kubelet without one: API servers do not verify it unless th
 import asyncio
 import json
 import logging
+import re
 import tempfile
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
@@ -18,6 +19,7 @@ from urllib.parse import parse_qsl
 
 from controllers.virtualnode.callers import authenticate, is_authorized
 from controllers.virtualnode.logs import LogReader, NoLogs, log_request
+from poolhouse.api.kinds.names import DNS_SUBDOMAIN
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Resource
@@ -81,8 +83,8 @@ class KubeletApp:
 
     async def _send_logs(self, scope: Any, receive: Any, send: Any) -> None:
         parts = scope["path"].removeprefix(LOGS).split("/")
-        if len(parts) != 3 or not all(parts):
-            await _answer(send, 404, "must be /containerLogs/NAMESPACE/POD/CONTAINER")
+        if len(parts) != 3 or not all(re.fullmatch(DNS_SUBDOMAIN, each) for each in parts):
+            await _answer(send, 404, "must be /containerLogs/NAMESPACE/POD/CONTAINER, with names as objects have")
             return
         try:
             request = log_request(dict(parse_qsl(scope["query_string"].decode("latin-1"))), self.api.now())

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controllers.shared.sources import PODS
@@ -16,6 +16,7 @@ from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.service.strict_json import quote
 
 
 class NoLogs(Exception):
@@ -32,9 +33,7 @@ def log_request(query: Mapping[str, str], now: datetime) -> dict[str, Any]:
     for name in ("tailLines", "limitBytes"):
         if name in query:
             found[name] = _number(query, name)
-    since = parse_time(query["sinceTime"]) if query.get("sinceTime") else None
-    if "sinceSeconds" in query:
-        since = now - timedelta(seconds=_number(query, "sinceSeconds"))
+    since = _since(query, now)
     if query.get("stream", "All") != "All":
         raise ValueError("stream: the agent of a VM keeps all output in one log; must be All")
     if since is not None:
@@ -42,17 +41,32 @@ def log_request(query: Mapping[str, str], now: datetime) -> dict[str, Any]:
     return found
 
 
+def _since(query: Mapping[str, str], now: datetime) -> datetime | None:
+    if "sinceSeconds" in query:
+        seconds = _number(query, "sinceSeconds")
+        try:
+            return now - timedelta(seconds=seconds)
+        except OverflowError:
+            raise ValueError(f"sinceSeconds: {seconds} seconds are more than the calendar has") from None
+    if not (text := query.get("sinceTime")):
+        return None
+    try:
+        return parse_time(text).astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"sinceTime: must be a time such as 2026-01-01T12:00:00Z, not {quote(text)}") from None
+
+
 def _truth(query: Mapping[str, str], name: str) -> bool:
     text = query.get(name, "false")
     if text not in ("true", "false", "1", "0"):
-        raise ValueError(f"{name}: must be true or false, not {text!r}")
+        raise ValueError(f"{name}: must be true or false, not {quote(text)}")
     return text in ("true", "1")
 
 
 def _number(query: Mapping[str, str], name: str) -> int:
     text = query[name]
     if not text.isdecimal() or len(text) > 18:
-        raise ValueError(f"{name}: must be a number of at least 0, not {text!r}")
+        raise ValueError(f"{name}: must be a number of at least 0, not {quote(text)}")
     return int(text)
 
 

@@ -7,6 +7,7 @@ from pydantic import Field
 from poolhouse.api.kinds.model import expected
 
 DNS_LABEL = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+DNS_SUBDOMAIN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
 def matching(pattern: str, max_length: int, words: str, *, min_length: int = 1) -> Any:
@@ -17,7 +18,7 @@ def matching(pattern: str, max_length: int, words: str, *, min_length: int = 1) 
 ObjectName = Annotated[
     str,
     matching(
-        r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$",
+        DNS_SUBDOMAIN,
         253,
         "the name of an object: lower case letters, digits, '-' and '.'",
     ),

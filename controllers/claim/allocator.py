@@ -126,6 +126,7 @@ class Allocator:
 
     def __post_init__(self) -> None:
         self.ready = ReadyQueue(self._is_offered)
+        self.demand.reserved = self.ready.reserved
 
     def _is_offered(self, vm: WarmVM) -> bool:
         """Whether the status of the VM's pool says that the controllers have created the VM. A pool that is not valid

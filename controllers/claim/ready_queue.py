@@ -44,10 +44,15 @@ class ReadyQueue:
         """sorted entries, by UID of the pool and variant"""
         self._entries: dict[str, tuple[str, Variant, Entry]] = {}
         """UID of the pool, variant and entry, by UID of the VM"""
-        self._reserved: set[str] = set()
+        self._reserved: dict[str, str] = {}
+        """UID of the pool, by UID of the VM"""
 
     def count(self, pool_uid: str, accepts: Callable[[Variant], bool] = lambda variant: True) -> int:
         return sum(len(vms) for variant, vms in self._vms.get(pool_uid, {}).items() if accepts(variant))
+
+    def reserved(self, pool_uid: str) -> int:
+        """The number of VMs that claims have taken and that the store still shows as the pool's."""
+        return sum(each == pool_uid for each in self._reserved.values())
 
     def candidates(
         self,
@@ -78,12 +83,12 @@ class ReadyQueue:
         The queue omits a VM that no claim can get now. If it counted, a claim at the end could overtake the next
         claim."""
         if old is not None and (new is None or (new.uid, new.pool_uid) != (old.uid, old.pool_uid)):
-            self._reserved.discard(old.uid)
+            self._reserved.pop(old.uid, None)
             self._remove(old.uid)
         if new is None:
             return False
         if not is_unclaimed(new):
-            self._reserved.discard(new.uid)
+            self._reserved.pop(new.uid, None)
         elif new.uid in self._reserved:
             return False
         known = new.uid in self._entries
@@ -95,13 +100,13 @@ class ReadyQueue:
 
     def reserve(self, vm: WarmVM) -> None:
         """Removes the VM from the queue until its reservation is cancelled or its event arrives."""
-        self._reserved.add(vm.uid)
+        self._reserved[vm.uid] = vm.pool_uid
         self._remove(vm.uid)
 
     def restore(self, uid: str, vm: WarmVM | None) -> None:
         """Cancels a reservation that may have failed. If the VM has a claim, its resourceVersion has changed, and the
         next reservation is refused."""
-        self._reserved.discard(uid)
+        self._reserved.pop(uid, None)
         if vm is not None and vm.uid == uid:
             self.update(None, vm)
 

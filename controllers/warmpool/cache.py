@@ -141,6 +141,8 @@ class Demand:
         self._waits: dict[str, list[float]] = {}
         self._deletions: dict[str, list[Decision]] = {}
         self._subscribers: list[Callable[[str], None]] = []
+        self.reserved: Callable[[str], int] = lambda pool_uid: 0
+        """The number of VMs that claims have taken and that the cache still shows as the pool's, by UID of the pool."""
 
     def subscribe(self, changed: Callable[[str], None]) -> None:
         """Calls `changed(pool_uid)` when the number of queued claims changes."""

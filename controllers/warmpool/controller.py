@@ -222,6 +222,7 @@ class WarmPoolController:
             health=self.health.observe(pool, vms),
             queued_claims=demand.queued(pool.uid),
             creating_for_claims=demand.creating(pool.uid),
+            reserved=demand.reserved(pool.uid),
             expectations_met=synced,
             created=self.apply.created_of(pool, vms, all_shown=synced),
             failures=memory.failures,

@@ -57,9 +57,12 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
 
 
 def scale_in(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Deletes first unavailable VMs, then VMs that are outdated or expired, then the youngest VMs."""
+    """Deletes first unavailable VMs, then VMs that are outdated or expired, then the youngest VMs.
+
+    A VM that a claim has just taken no longer waits: if it counted, a VM that boots would be deleted in its place."""
     replaced = {vm.uid for vm in replaced_vms(snapshot, now)}
-    excess = len(snapshot.depth) - snapshot.target - (disruption_budget(snapshot).surge if replaced else 0)
+    waiting, surge = len(snapshot.depth) - snapshot.reserved, disruption_budget(snapshot).surge if replaced else 0
+    excess = waiting - snapshot.target - surge
     if excess <= 0:
         return
 

@@ -52,6 +52,8 @@ class WarmPoolSnapshot:
     queued_claims: int = 0
     creating_for_claims: int = 0
     """The number of VMs that are being created for claims and that the cache does not show yet."""
+    reserved: int = 0
+    """The number of waiting VMs that claims have taken, and that the cache does not show as claimed yet."""
     expectations_met: bool = True
     """Whether the cache shows all creations and deletions of the controller."""
     failures: FailureBackoff = NO_FAILURES

@@ -14,6 +14,7 @@ from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, snapshot
 from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_cache, a_pool, a_vm, ago
@@ -203,3 +204,18 @@ def test_the_wait_of_a_claim_counts_when_it_ends(before: Any, after: Any, waits:
     found = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache()))
     found.count_wait(snapshot(a_claim(status=before)), a_claim(status=after))
     assert found.demand.take_events(POOL.uid).wait_seconds == waits
+
+
+def test_a_vm_that_a_claim_has_taken_is_reserved_until_the_store_shows_it() -> None:
+    pool, vm, claim, record = a_pool(), a_vm("a"), a_claim(), ClaimRecord()
+    allocator = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache(vm)))
+    allocator.join_queue(claim, pool, record)
+    seen = list[tuple[int, int]]()
+    allocator.demand.subscribe(lambda uid: seen.append((allocator.demand.queued(uid), allocator.demand.reserved(uid))))
+    allocator.reserve(claim, pool, vm, record)
+    assert seen == [(0, 1)], "the pool never sees one claim less without one VM less"
+    allocator.cancel_reservation(claim, vm, record)
+    assert allocator.demand.reserved(pool.uid) == 0
+    allocator.reserve(claim, pool, vm, record)
+    allocator.vm_changed(vm, a_vm("a", WarmState.ALLOCATING, claim_uid=claim.uid))
+    assert allocator.demand.reserved(pool.uid) == 0

@@ -349,6 +349,11 @@ def test_make_room(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
         pytest.param(a_snapshot(a_pool(1, paused=True), *ready(3)), [], id="a paused pool deletes none"),
         pytest.param(a_snapshot(1, *ready(2), queued_claims=1), [], id="VMs for queued claims are kept"),
         pytest.param(
+            a_snapshot(1, a_vm("a", NEW, vmi=None), a_vm("b"), reserved=1),
+            [],
+            id="a VM that boots is kept when a claim has just taken the other one",
+        ),
+        pytest.param(
             a_snapshot(0, a_vm("a", WarmState.IN_USE), a_vm("b", WarmState.ALLOCATING)),
             [],
             id="claimed VMs are kept",

@@ -51,6 +51,14 @@ def test_a_valid_claim_has_no_problems(document: Json) -> None:
         pytest.param(claim(ttlSeconds=0), "spec.ttlSeconds", "at least 1", id="no time at all"),
         pytest.param(claim(onEmpty="Wait"), "spec.onEmpty", "ColdStart, Queue or Fail", id="something else to do"),
         pytest.param(claim(pool="web"), "spec.pool", 'use "poolName"', id="another word"),
+        pytest.param(
+            claim(
+                application={"containers": [{"name": "a", "image": "a", "env": [{"name": "A", "value": "x" * 40_000}]}]}
+            ),
+            "spec.application.containers[0].env[0].value",
+            "at most 32768 characters",
+            id="an invalid entry of a list that must have one",
+        ),
         pytest.param(claim(poolName="a" * 57), "spec.poolName", "between 1 and 56 characters", id="no pool's name"),
         pytest.param(
             claim(personalization={"hostname": "mine"}),

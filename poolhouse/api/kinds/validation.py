@@ -80,6 +80,8 @@ def _problem(schema: Json, location: _Location, error: str, found: Any, root: st
         yield Problem(path, f"is missing; give {_wanted(node)}")
     elif found is None:
         yield Problem(path, f"is null; give {_wanted(node)}")
+    elif error == "too_short" and len(found) >= (node.get("minItems") or node.get("minProperties") or 0):
+        return  # Pydantic does not count the invalid entries, which have their own problems.
     else:
         yield Problem(path, _refusal(node, error, found))
 

@@ -22,13 +22,16 @@ from controllers.virtualnode.limits import excess
 from controllers.virtualnode.pod import NOTES, TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
 from controllers.virtualnode.reasons import PodReason
-from controllers.virtualnode.translate import claim_name
+from controllers.virtualnode.translate import claim_name, listed
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.validation import quoted
 from poolhouse.api.kinds.warm_states import WarmState
 
+LONGEST_NAME = 63
+"""characters of an annotation that a message repeats"""
 RETRY_SECONDS = 60.0
 """pause after a claim that failed without a VM, and after one that the API server refused"""
 
@@ -101,9 +104,10 @@ def pool_obstacle(pod: Pod, pools: Iterable[PodPool]) -> Waiting | None:
     alive = [pool for pool in pools if not pool.deleting]
     named = [pool for pool in alive if pool.name == pod.pool or (not pod.pool and pool.default)]
     if not named:
-        names = ", ".join(sorted(pool.name for pool in alive)) or "none"
+        names = listed(sorted(pool.name for pool in alive)) or "none"
+        name = pod.pool if len(pod.pool) <= LONGEST_NAME else quoted(pod.pool)
         wanted = (
-            f"there is no warm pool {pod.pool}" if pod.pool else f"the Pod has no annotation {meta.WARM_POOL}, and"
+            f"there is no warm pool {name}" if pod.pool else f"the Pod has no annotation {meta.WARM_POOL}, and"
         ) + ("" if pod.pool else " there is no default pool")
         return Waiting(PodReason.NO_WARM_POOL, f"{wanted} in namespace {pod.namespace}; its warm pools are: {names}")
     pool = min(named, key=lambda each: (each.created_at, each.uid))

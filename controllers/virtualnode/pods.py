@@ -1,5 +1,6 @@
 """Gives the Pods of the virtual node VMs of warm pools, and writes their status."""
 
+from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -20,13 +21,13 @@ from controllers.virtualnode.pod_plan import (
 from controllers.virtualnode.pod_status import Waiting
 from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.sources import Sources
-from controllers.virtualnode.translate import Refused, claim_name, claim_of
+from controllers.virtualnode.translate import Refused, TooLarge, claim_name, claim_of
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, Forbidden, Invalid, NotFound
+from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder, view_reference
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.runtime.store import Store
@@ -34,6 +35,8 @@ from poolhouse.runtime.store import Store
 CLAIMS = Resource.of(CLAIM)
 WORKERS = 16
 """Pods of one namespace that are served at once"""
+TRIES = 4
+"""failed requests for a claim until the Pod says why; a refusal by its contents is told at once"""
 CLAIM_LAG_SECONDS = 1.0
 """pause until the store surely shows a claim that exists"""
 
@@ -56,11 +59,14 @@ class PodController:
     pools: Store[PodPool]
     addresses: AddressReader
     _refusals: dict[Key, Refusal] = field(default_factory=dict)
+    _failures: Counter[Key] = field(default_factory=Counter)
+    """how often the claim of a Pod could not be created"""
 
     async def reconcile(self, key: Key) -> float | None:
         pod = self.pods.get(key)
         if pod is None:
             self._refusals.pop(key, None)
+            self._failures.pop(key, None)
             return None
         refusal = self._refusal(pod)
         claim = self._claim_of(pod)
@@ -113,12 +119,18 @@ class PodController:
         claim = claim_of(document)
         if isinstance(claim, Refused):
             return self._refuse(pod, Waiting(PodReason.FIELDS_NOT_SUPPORTED, claim.message), inf)
+        if isinstance(claim, TooLarge):
+            return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, claim.message), RETRY_SECONDS)
         try:
             await self.api.create(CLAIMS, claim)
         except AlreadyExists:
             return await self._existing(pod)
-        except (Invalid, Forbidden) as error:
+        except ApiError as error:
+            self._failures[pod.key] += 1
+            if not isinstance(error, Invalid | Forbidden) and self._failures[pod.key] < TRIES:
+                raise
             return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, error.message), RETRY_SECONDS)
+        self._failures.pop(pod.key, None)
         return None
 
     async def _existing(self, pod: Pod) -> float | None:

@@ -14,7 +14,10 @@ class PodReason(Reason):
         " annotation and the namespace has no default pool.",
     )
     PODS_NOT_ALLOWED = "PodsNotAllowed", "`claimPolicy.allowPods` of the pool is not true."
-    FAILED_CLAIM = "FailedClaim", "The API server refused the claim for the Pod; the message is its answer."
+    FAILED_CLAIM = (
+        "FailedClaim",
+        "The claim for the Pod is too large, or the API server refused it; the message is its answer.",
+    )
     VM_BOUND = "VMBound", "The Pod has its VM, in which its containers were started."
     CLAIM_LOST = "ClaimLost", "Somebody deleted the claim of the Pod, and with it the VM in which the Pod ran."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "The Pod had its VM for longer than `activeDeadlineSeconds`."

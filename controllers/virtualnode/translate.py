@@ -6,10 +6,11 @@ refused, also those that later versions of Kubernetes add: a Pod must not run wi
 
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from poolhouse.api.apimachinery.go_json import go_json_size
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import OVERRIDE_ANNOTATIONS
@@ -26,6 +27,20 @@ VM_RESOURCES = {"cpu", "memory", "ephemeral-storage", meta.WARM_VM}
 """resources that the VM has in any case; the pool's template says how much"""
 
 
+MAX_APPLICATION_BYTES = 512 * 1024
+"""etcd stores objects of up to 1.5 MiB. A claim has its application, the names of the application's fields once more in
+`managedFields`, and its status."""
+
+
+MAX_LISTED = 50
+
+
+def listed(names: Sequence[str]) -> str:
+    """The names for a message, which must not grow without limit."""
+    more = f", and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(names[:MAX_LISTED]) + more
+
+
 @dataclass(frozen=True)
 class Refused:
     """The paths of all fields that no VM can carry out."""
@@ -34,7 +49,21 @@ class Refused:
 
     @property
     def message(self) -> str:
-        return f"a warm VM cannot do what these fields ask for: {', '.join(self.paths)}"
+        return f"a warm VM cannot do what these fields ask for: {listed(self.paths)}"
+
+
+@dataclass(frozen=True)
+class TooLarge:
+    """An application that does not fit into a claim."""
+
+    size_bytes: int
+
+    @property
+    def message(self) -> str:
+        return (
+            f"the containers, labels and annotations of the Pod have {self.size_bytes} bytes in its claim, "
+            f"and at most {MAX_APPLICATION_BYTES} fit: put large values into a ConfigMap or a Secret"
+        )
 
 
 def claim_name(pod: str, uid: str) -> str:
@@ -44,7 +73,7 @@ def claim_name(pod: str, uid: str) -> str:
     return f"{pod[:54].rstrip('-.')}-{digest}"
 
 
-def claim_of(pod: Json) -> Json | Refused:
+def claim_of(pod: Json) -> Json | Refused | TooLarge:
     """The claim of a Pod, as the controllers create it."""
     metadata, spec = pod["metadata"], pod["spec"]
     translation = _Translation(pod)
@@ -54,6 +83,8 @@ def claim_of(pod: Json) -> Json | Refused:
     annotations = metadata.get("annotations") or {}
     application["labels"] = metadata.get("labels") or {}
     application["annotations"] = {key: value for key, value in annotations.items() if key != LAST_APPLIED}
+    if (size := go_json_size(application)) > MAX_APPLICATION_BYTES:
+        return TooLarge(size)
     account = spec.get("serviceAccountName") or "default"
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
     pool = annotations.get(meta.WARM_POOL)

@@ -18,8 +18,8 @@ from typing import Any
 
 from poolhouse.service.strict_json import InvalidJSON, Json, TooManyValues, loads, quote
 
-MAX_BODY_BYTES = 3 * 1024 * 1024
-"""Maximum size of a body, the same as the API server's."""
+MAX_BODY_BYTES = 4 * 1024 * 1024
+"""Maximum size of a body: an AdmissionReview has an old and a new object, and etcd stores up to 1.5 MiB of each."""
 READ_TIMEOUT_SECONDS = 5.0
 MAX_HELD_BYTES = 32 * 1024 * 1024
 

@@ -151,7 +151,7 @@ HOSTILE = [
         415,
         id="a gzip bomb",
     ),
-    pytest.param({"content": b"x" * MAX_BODY_BYTES, "headers": JSON}, 413, id="3 MiB"),
+    pytest.param({"content": b"x" * MAX_BODY_BYTES, "headers": JSON}, 413, id="too large a body"),
     pytest.param({"content": Chunked(), "headers": JSON}, 413, id="4 MiB in chunks, without a length"),
     pytest.param({"content": b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "headers": JSON}, 400, id="deep nesting"),
     pytest.param({"json": {**review(VM), "apiVersion": "admission.k8s.io/v1beta1"}}, 400, id="v1beta1"),

@@ -83,6 +83,12 @@ def test_step(pod: Json, claim: Json | None, kind: type[Step]) -> None:
         pytest.param(
             {"poolhouse.dev/warm-pool": "mac"}, [a_pool()], "NoWarmPool", "no warm pool mac", id="no such pool"
         ),
+        pytest.param(
+            {"poolhouse.dev/warm-pool": "x" * 100_000}, [a_pool()], "NoWarmPool", 'xxx..." in', id="a long annotation"
+        ),
+        pytest.param(
+            {}, [a_pool(f"p{n}", default=False) for n in range(100)], "NoWarmPool", ", and 50 more", id="many pools"
+        ),
         pytest.param({}, [a_pool(pods=False)], "PodsNotAllowed", "allowPods", id="a pool that takes no Pods"),
         pytest.param(
             {"poolhouse.dev/warm-pool": "mac"},
@@ -98,11 +104,13 @@ def test_a_pod_without_a_pool_waits(annotations: Json, pools: list[PodPool], rea
     first = step(waiting, None, *pools)
     status = written(first)["status"]
     assert (status["reason"], message in status["message"]) == (reason, True)
+    assert len(status["message"]) < 500
     assert isinstance(first, WriteStatus)
     assert first.event == ("Warning", reason, status["message"])
     stored = apply_patch(waiting, {"status": status})
     assert step(stored, None, *pools) == Wait()
-    assert isinstance(step(stored, None, a_pool(), a_pool("mac")), CreateClaim)
+    named = a_pool(annotations.get("poolhouse.dev/warm-pool", "mac"))
+    assert isinstance(step(stored, None, a_pool(), named), CreateClaim)
 
 
 def test_a_refused_pod_waits() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import re
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
@@ -37,12 +36,14 @@ from poolhouse.cli.past import (
 )
 from poolhouse.cli.pools import BURST, POOL_KIND
 from poolhouse.cli.why_claim import claim_name, show_claim
+from poolhouse.cli.why_pod import other_object, pod_name, show_pod
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.resource import Resource
 
 MAX_ROWS = 20
+FORMS = "NAME or NAME/UID of a VM, vm/NAME, vmi/NAME, vmclaim/NAME or pod/NAME"
 EXPLAINED_BY = {
     "VirtualMachinePool": "rollout status",
     "VirtualMachineWarmPool": "warmpool why",
@@ -50,6 +51,7 @@ EXPLAINED_BY = {
 }
 """commands that explain objects of other kinds"""
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
+WARM_POOL_KIND = "VirtualMachineWarmPool"
 DELETED = Listing(
     (
         field("TIME", "time"),
@@ -67,7 +69,7 @@ State = tuple[list[str], list[Json]]
 def _needs_name(context: click.Context, parameter: click.Parameter, name: str | None) -> str | None:
     """Refuses a command without VM before it looks for a cluster."""
     if (name is None) is not context.params.get("deleted", False) and not context.resilient_parsing:
-        raise click.UsageError("give the name of a VM, vmclaim/NAME, or --deleted")
+        raise click.UsageError("give the name of a VM, vmclaim/NAME, pod/NAME, or --deleted")
     return name
 
 
@@ -78,7 +80,11 @@ def _needs_name(context: click.Context, parameter: click.Parameter, name: str | 
     required=False,
     callback=_needs_name,
     shell_complete=complete_names(
-        "virtualmachines", "virtualmachineinstances", vm="virtualmachines", vmi="virtualmachineinstances"
+        "virtualmachines",
+        "virtualmachineinstances",
+        vm="virtualmachines",
+        vmi="virtualmachineinstances",
+        vmclaim="virtualmachineclaims",
     ),
 )
 @click.option("--deleted", is_flag=True, is_eager=True, help="List the VMs that were deleted, in place of VM.")
@@ -93,7 +99,8 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
     decisions in the statuses of pools, replica sets and warm pools, which keep the last hundreds of deletions. The next
     actions are simulated with the controllers' own code.
 
-    vmclaim/NAME explains a claim: what it waits for, whose it is, and when it ends.
+    vmclaim/NAME explains a claim: what it waits for, whose it is, and when it ends. pod/NAME explains a Pod of the
+    virtual node, by its claim.
 
     With --deleted, list the deleted VMs that these logs have, the last deletion last.
     """
@@ -111,6 +118,9 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
         return
     if claim := claim_name(name):
         show_claim(cluster, claim, output)
+        return
+    if pod := pod_name(name):
+        show_pod(cluster, pod, output)
         return
     vm, uid = parse_reference(name)
     found = cluster.run(lambda api: with_outage(api, cluster, _explain(api, cluster.namespace, vm, uid)))
@@ -130,7 +140,7 @@ def parse_reference(text: str) -> tuple[str, str]:
             for kind, command in EXPLAINED_BY.items():
                 if text.partition("/")[0].partition(".")[0].lower() in spellings(kind):
                     raise click.UsageError(f"{text!r} is not a VM; `poolhouse {command}` explains it") from None
-            raise
+            raise click.UsageError(f"{text!r} is invalid: give {FORMS}") from None
     return parse_name(found["name"], *VM_KINDS)[1], found["uid"]
 
 
@@ -145,6 +155,8 @@ async def _explain(api: Api, namespace: str, name: str, uid: str) -> Json:
         if not vmi["metadata"]["uid"].startswith(uid):
             raise Failed(f"the VMI {name} has another UID: {vmi['metadata']['uid']}")
         return await _explain_vmi(api, namespace, Identity.of(name, vmi), vmi, decisions)
+    if vm is None and not decisions and (hint := await other_object(api, namespace, name)):
+        raise Failed(f"there is no VM {name} in namespace {namespace}{hint}")
     pool = _pool_name(vm, name, decisions)
     controller = (controller_of(vm) if vm is not None else None) or {}
     events = await events_about(api, namespace, name, pool or controller.get("name", ""))
@@ -242,7 +254,7 @@ async def _explain_gone(
     if not found["past"]:
         raise Failed(
             f"there is no VM {name} in namespace {namespace}; no event mentions it, and no log of a pool, replica set "
-            "or warm pool that you may list" + await _other_object(api, namespace, name)
+            "or warm pool that you may list"
         )
     return found
 
@@ -274,17 +286,6 @@ async def _claims(api: Api, namespace: str, vm: Identity, deletion: Logged | Non
 def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
     found = deletion_of(decisions, vm)
     return found.json() if found is not None else None
-
-
-async def _other_object(api: Api, namespace: str, name: str) -> str:
-    """Names the command for a claim of this name."""
-    from poolhouse.cli.resources import CLAIMS
-    from poolhouse.runtime.errors import Forbidden
-
-    with contextlib.suppress(Forbidden):
-        if await _get(api, CLAIMS, namespace, name) is not None:
-            return f". It is a claim: `poolhouse why vmclaim/{name}` explains it"
-    return ""
 
 
 async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -351,18 +352,10 @@ def _no_state(noun: str, problem: str | None) -> State:
 
 
 def _lines(found: Json) -> Iterator[str]:
-    deletion, others = found["deletion"], found["others"]
+    others = found["others"]
     # Beside another VM of the name, the name alone could mean either.
     vm = f"{found['vm']}/{found['uid'][:UID_LENGTH]}" if any(each["exists"] for each in others) else found["vm"]
-    noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
-    if not found["exists"]:
-        yield f"{vm} does not exist" + (f": {_sentence(deletion)}" if deletion else "")
-    elif found["member"]:
-        yield f"{vm} is in {owner}"
-    elif found.get("controller"):
-        yield f"{vm} is in no {noun}: {found['controller']} controls it"
-    else:
-        yield f"{vm} is in no {noun}" + (f"; it was in {owner}" if owner else "")
+    yield f"{vm} {_membership(found)}"
     for fact in found["present"]:
         yield f"  now   {fact}"
     for each in others:
@@ -376,6 +369,21 @@ def _lines(found: Json) -> Iterator[str]:
         yield f"  {to_the_second(each['time'])}  {each['reason']}: {each['note']}{client}"
     for each in found["next"]:
         yield f"  next  {each['action']}: {each['reason']}"
+
+
+def _membership(found: Json) -> str:
+    """Of which set the VM is a member, or that it does not exist."""
+    noun, owner = ("replica set", found["replicaSet"]) if "replicaSet" in found else ("pool", found["pool"])
+    kind, _, controller = (found.get("controller") or "").partition(" ")
+    if not found["exists"]:
+        return "does not exist" + (f": {_sentence(found['deletion'])}" if found["deletion"] else "")
+    if found["member"]:
+        return f"is in {owner}"
+    if kind == WARM_POOL_KIND:
+        return f"is in the warm pool {controller}; `poolhouse warmpool why {controller}` explains the pool"
+    if kind:
+        return f"is in no {noun}: {kind} {controller} controls it"
+    return f"is in no {noun}" + (f"; it was in {owner}" if owner else "")
 
 
 def _sentence(deletion: Json) -> str:

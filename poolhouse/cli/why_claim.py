@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.claim_status import FINISHED, describe, to_the_second
 from poolhouse.cli.cluster import Cluster
@@ -26,7 +27,12 @@ def claim_name(text: str) -> str:
 
 
 def show_claim(cluster: Cluster, name: str, output: str) -> None:
-    found = cluster.run(lambda api: with_outage(api, cluster, _explain(api, cluster.namespace, name)))
+    show(cluster, lambda api: _explain(api, cluster.namespace, name), output)
+
+
+def show(cluster: Cluster, explain: Callable[[Api], Awaitable[Json]], output: str) -> None:
+    """Prints the message, the facts and the Events of an explanation."""
+    found = cluster.run(lambda api: with_outage(api, cluster, explain(api)))
     if is_structured(output):
         print_structured(output, found)
         return
@@ -74,6 +80,8 @@ def facts(claim: Json) -> Iterator[str]:
         yield f"it waits for a VM of {which}{command}"
     elif status.get("expiresAt"):
         yield f"it ends at {to_the_second(status['expiresAt'])}; `poolhouse claim extend` moves the end"
+    elif owner := controlling_pod(claim):
+        yield f"it ends with Pod {owner['name']}"
     else:
         yield "it has no time limit; `poolhouse release` ends it"
 

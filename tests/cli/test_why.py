@@ -27,7 +27,7 @@ from poolhouse.cli.past import (
     of_vm,
 )
 from poolhouse.cli.vm_facts import claim_facts, pool_facts, who_deleted
-from poolhouse.cli.why import choose, parse_reference
+from poolhouse.cli.why import _lines, choose, parse_reference
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 
@@ -302,3 +302,16 @@ def test_two_decisions_with_one_event_stay_two() -> None:
 def test_the_claim_of_a_warm_vm(status: Json, facts: list[str]) -> None:
     claim = {"metadata": {"name": "job", "annotations": {"poolhouse.dev/requester": "alice"}}, "status": status}
     assert list(claim_facts(claim, Identity("ci-x", "abcd"))) == facts
+
+
+def test_an_unknown_form_is_answered_with_all_forms() -> None:
+    with pytest.raises(click.UsageError, match="vm/NAME, vmi/NAME, vmclaim/NAME or pod/NAME"):
+        parse_reference("service/web")
+
+
+def test_a_warm_vm_is_in_its_pool() -> None:
+    found: Json = {"vm": "web-x1", "uid": "1", "pool": "", "controller": "VirtualMachineWarmPool web", "exists": True}
+    found |= {"member": False, "deletion": None, "others": [], "past": [], "present": [], "next": []}
+    assert list(_lines(found)) == [
+        "web-x1 is in the warm pool web; `poolhouse warmpool why web` explains the pool",
+    ]

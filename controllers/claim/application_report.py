@@ -16,6 +16,7 @@ PHASES = frozenset(get_args(ApplicationPhase))
 MAX_CONTAINERS = 16
 MAX_REASON, MAX_MESSAGE = 256, 4096
 LOST_EXIT_CODE = 137
+LOST_REASON = "ApplicationLost"
 LOST_MESSAGE = "the agent has no application any more: its guest, or the agent itself, has started again"
 
 Report = Mapping[str, Any]
@@ -41,14 +42,15 @@ def application_status(health: Health | None, before: ApplicationStatus | None =
 
 
 def _lost(before: ApplicationStatus) -> ApplicationStatus:
-    """The end of an application that nobody has seen. Its containers have the kubelet's exit code and reason for it."""
+    """The end of an application that nobody has seen. Its containers have the kubelet's exit code for it, and
+    the reason, which `kubectl get pods` shows."""
     found = before.json()
     for container in (*found["initContainers"], *found["containers"]):
         if "terminated" not in (state := container.get("state") or {}):
-            ended = {"exitCode": LOST_EXIT_CODE, "reason": "ContainerStatusUnknown", "message": LOST_MESSAGE}
+            ended = {"exitCode": LOST_EXIT_CODE, "reason": LOST_REASON, "message": LOST_MESSAGE}
             ended |= _copied(state.get("running") or {}, "startedAt")
             container |= {"ready": False, "started": False, "state": {"terminated": ended}}
-    found |= {"phase": "Failed", "reason": "ApplicationLost", "message": LOST_MESSAGE}
+    found |= {"phase": "Failed", "reason": LOST_REASON, "message": LOST_MESSAGE}
     return ApplicationStatus.model_validate(found)
 
 

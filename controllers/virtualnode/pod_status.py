@@ -68,7 +68,7 @@ def failed_status(pod: Pod, reason: str, message: str, now: datetime) -> Json:
     found: Json = {"phase": "Failed", "reason": reason, "message": message}
     for field in ("initContainerStatuses", "containerStatuses"):
         if statuses := pod.status.get(field):
-            found[field] = [_lost(each, now) for each in statuses]
+            found[field] = [_lost(each, reason, message, now) for each in statuses]
     return {**found, "conditions": _conditions(pod, found, now, (WARM_VM_CONDITION, "False", reason, message))}
 
 
@@ -170,14 +170,15 @@ def _succeeded(status: Json) -> bool:
     return ended is not None and ended.get("exitCode") == 0
 
 
-def _lost(status: Json, now: datetime) -> Json:
-    """The status of a container whose end nobody has seen, as the kubelet writes it."""
+def _lost(status: Json, reason: str, message: str, now: datetime) -> Json:
+    """The status of a container whose end nobody has seen, with the kubelet's exit code. It has the reason of the Pod,
+    because `kubectl get pods` prefers the reason of a container."""
     if (status.get("state") or {}).get("terminated"):
         return {**status, "ready": False}
     ended = {
         "exitCode": LOST_EXIT_CODE,
-        "reason": "ContainerStatusUnknown",
-        "message": "The container could not be located when the pod was terminated",
+        "reason": reason,
+        "message": message,
         "startedAt": (status.get("state") or {}).get("running", {}).get("startedAt"),
         "finishedAt": format_time(now),
     }

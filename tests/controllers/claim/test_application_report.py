@@ -82,7 +82,7 @@ def test_an_agent_that_has_no_application_any_more_has_lost_it() -> None:
     assert (lost.phase, lost.reason) == ("Failed", "ApplicationLost")
     container = lost.json()["containers"][0]
     assert not container["ready"]
-    assert container["state"]["terminated"].items() >= {"exitCode": 137, **began}.items()
+    assert container["state"]["terminated"].items() >= {"exitCode": 137, "reason": "ApplicationLost", **began}.items()
     assert application_status(application_health({}), lost) is None, "the status keeps the end"
 
 

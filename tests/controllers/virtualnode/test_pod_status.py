@@ -198,7 +198,7 @@ def test_a_pod_that_lost_its_vm_has_failed() -> None:
     found = failed_status(a_pod(status=before), "VMLost", "the VM is gone", NOW)
     assert (found["phase"], found["reason"], found["message"]) == ("Failed", "VMLost", "the VM is gone")
     terminated = found["containerStatuses"][0]["state"]["terminated"]
-    assert (terminated["exitCode"], terminated["reason"]) == (137, "ContainerStatusUnknown")
+    assert (terminated["exitCode"], terminated["reason"]) == (137, "VMLost"), "kubectl shows the container's"
     assert terminated["startedAt"] == STARTED
     assert told(found)["Ready"] == ("False", "PodFailed")
 

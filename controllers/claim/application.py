@@ -19,7 +19,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.application import Application, Container
 
 CLOUD_CONFIG = "#cloud-config"
-ALTERNATIVE = "give commands with plain values"
+WITHOUT_AGENT = "set spec.agent of the pool. Without an agent an application is only commands with plain values"
 RESTARTS = {"Always": "always", "OnFailure": "on-failure", "Never": "no"}
 """systemd's setting Restart, by restart policy"""
 
@@ -36,7 +36,7 @@ def refusal(application: Application | None, template: Json, *, allowed: bool) -
     if "spec" not in template:
         return _unsupported("spec.ec2.protocol of the pool is not GRPC, so its instances have no agent")
     if needs := next(_needs_of_an_agent(application), ""):
-        return _unsupported(f"{needs}, and the pool has no agent; set spec.agent of the pool, or {ALTERNATIVE}")
+        return _unsupported(f"{needs}, and the pool has no agent; {WITHOUT_AGENT}")
     if _cloud_config(template) is None:
         volume = f"a {' or '.join(CLOUD_INIT_METHODS)} volume with userData that begins with {CLOUD_CONFIG}"
         return _unsupported(f"the pool's template needs {volume}, or the pool needs spec.agent")

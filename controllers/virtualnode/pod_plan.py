@@ -34,6 +34,19 @@ LONGEST_NAME = 63
 """characters of an annotation that a message repeats"""
 RETRY_SECONDS = 60.0
 """pause after a claim that failed without a VM, and after one that the API server refused"""
+PASSING = frozenset(
+    (
+        "Queued",
+        "PoolEmpty",
+        "OverrideMismatch",
+        "MaxTotalReached",
+        "QuotaExceeded",
+        "BackendUnavailable",
+        "FailedReserve",
+        "Activating",
+    )
+)
+"""reasons of waiting claims that pass by themselves, for example when other claims end. A person must see to others."""
 
 
 @dataclass(frozen=True)
@@ -153,7 +166,7 @@ def _end_late(pod: Pod, now: datetime) -> Step | None:
 def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
     """The step for a claim that has given the Pod no VM. The Pod of a failed claim does not name it any more."""
     if claim.reason or claim.finished:
-        kind = "Warning" if claim.finished else "Normal"
+        kind = "Warning" if claim.finished or claim.reason not in PASSING else "Normal"
         kept = () if claim.finished else (meta.CLAIM_NAME,)
         why = Waiting(claim.reason or claim.phase, claim.message or f"claim {claim.name} is {claim.phase}")
         step = _write(pod, waiting_status(pod, why, now), _without_notes(*kept), event=kind)

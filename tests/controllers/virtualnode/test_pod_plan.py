@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from controllers.claim.reasons import ClaimReason
 from controllers.virtualnode.pod import PodPool, parse_claim, parse_pod, parse_pool
 from controllers.virtualnode.pod_plan import (
+    PASSING,
     CreateClaim,
     ReleaseClaim,
     RemovePod,
@@ -144,6 +146,26 @@ def test_a_pod_that_requests_more_than_any_vm_has_ends(metadata: Json, requests:
     assert found.event == ("Warning", reason, status["message"])
     after = step(apply_patch(greedy, {"status": status}))
     assert after == (RemovePod() if metadata else Wait())
+
+
+@pytest.mark.parametrize(
+    ("reason", "kind"),
+    [
+        ("Queued", "Normal"),
+        ("MaxTotalReached", "Normal"),
+        ("ApplicationSourceMissing", "Warning"),
+        ("ApplicationSourceForbidden", "Warning"),
+        ("PoolPaused", "Warning"),
+    ],
+)
+def test_a_person_is_warned_of_what_does_not_pass_by_itself(reason: str, kind: str) -> None:
+    first = step(pod(), claim("Pending", vm="", why=(reason, "why")))
+    assert isinstance(first, WriteStatus)
+    assert first.event == (kind, reason, "why")
+
+
+def test_reasons_that_pass_are_those_of_claims() -> None:
+    assert {each.value for each in ClaimReason} >= PASSING
 
 
 def test_a_pod_says_why_its_claim_waits() -> None:

@@ -112,6 +112,11 @@ def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Wa
     return _plan_waiting(pod, claim, now)
 
 
+def names_claim(pod: Pod) -> bool:
+    """Whether the Pod has the annotation after which its application is launched."""
+    return pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid)
+
+
 def pool_obstacle(pod: Pod, pools: Iterable[PodPool]) -> Waiting | None:
     """Why the Pod gets no claim: without a pool that takes Pods, a claim would serve nobody."""
     alive = [pool for pool in pools if not pool.deleting]
@@ -143,7 +148,7 @@ def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
 
 def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
     """The last status of a Pod that has lost its claim or its VM, or whose deadline has passed; None for another."""
-    if claim is None and pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid):
+    if claim is None and names_claim(pod):
         why = PodReason.CLAIM_LOST, "the claim of the Pod was deleted, and with it the VM in which the Pod ran"
         return _fail(pod, *why, now)
     if claim is None or not claim.handed_over:
@@ -165,6 +170,8 @@ def _end_late(pod: Pod, now: datetime) -> Step | None:
 
 def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
     """The step for a claim that has given the Pod no VM. The Pod of a failed claim does not name it any more."""
+    if pod.phase == "Running":  # the claim had a VM, so this one is older than the Pod
+        return Wait()
     if claim.reason or claim.finished:
         kind = "Warning" if claim.finished or claim.reason not in PASSING else "Normal"
         kept = () if claim.finished else (meta.CLAIM_NAME,)

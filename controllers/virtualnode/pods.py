@@ -6,7 +6,7 @@ from math import inf
 
 from controllers.shared.sources import PODS
 from controllers.virtualnode.addresses import AddressReader
-from controllers.virtualnode.pod import Pod, PodClaim, PodPool
+from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_plan import (
     RETRY_SECONDS,
     CreateClaim,
@@ -16,6 +16,7 @@ from controllers.virtualnode.pod_plan import (
     Step,
     Wait,
     WriteStatus,
+    names_claim,
     plan,
 )
 from controllers.virtualnode.pod_status import Waiting
@@ -68,8 +69,9 @@ class PodController:
             self._refusals.pop(key, None)
             self._failures.pop(key, None)
             return None
-        refusal = self._refusal(pod)
-        claim = self._claim_of(pod)
+        claim, refusal = self._claim_of(pod), self._refusal(pod)
+        if claim is None and await self._has_unseen_claim(pod):
+            return CLAIM_LAG_SECONDS
         if claim is not None:
             claim = replace(claim, addresses=await self.addresses.read(claim))
         step = plan(pod, claim, self._pools_of(pod), refusal.why if refusal else None, self.api.now())
@@ -143,6 +145,17 @@ class PodController:
             return CLAIM_LAG_SECONDS
         message = f"the claim {found['metadata']['name']} exists and belongs to another object"
         return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, message), RETRY_SECONDS)
+
+    async def _has_unseen_claim(self, pod: Pod) -> bool:
+        """Whether the claim that a Pod names exists, and the store does not show it yet. Without it, the Pod would fail
+        or be removed while it runs. After a change of leader, the store of claims may be behind that of Pods."""
+        if not names_claim(pod) or (pod.phase in TERMINAL and not pod.deleting):
+            return False
+        try:
+            found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
+        except NotFound:
+            return False
+        return bool((controller_of(found) or {}).get("uid") == pod.uid)
 
     def _refuse(self, pod: Pod, why: Waiting, seconds: float) -> float:
         """Remembers why, so that the next reconcile writes it."""

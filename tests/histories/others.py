@@ -6,10 +6,12 @@ A backup that is restored, a GitOps tool and a script do both.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from random import Random
 from typing import Any
 
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import Resource
 from tests.histories.api_server import ApiServer, Change, is_deleting
 from tests.kubevirt.spellings import respell
@@ -24,9 +26,12 @@ GUESTS = frozenset({VM_RESOURCE, VMI_RESOURCE, "controllerrevisions.apps", *DISK
 
 
 async def respell_template(api: Api, resource: Resource, key: tuple[str, str], type_name: str, random: Random) -> str:
-    found = await api.get(resource, *key)
-    template = respell(found["spec"]["template"], type_name, random)
-    await api.replace(resource, {**found, "spec": {**found["spec"], "template": template}})
+    while True:
+        found = await api.get(resource, *key)
+        template = respell(found["spec"]["template"], type_name, random)
+        with suppress(Conflict):  # a controller has written the status meanwhile
+            await api.replace(resource, {**found, "spec": {**found["spec"], "template": template}})
+            break
     return f"respell the template of {key[1]}: {template}"
 
 

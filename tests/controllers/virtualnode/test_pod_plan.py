@@ -178,6 +178,12 @@ def test_a_pod_says_why_its_claim_waits() -> None:
     assert step(apply_patch(pod(), {"status": status}), queued) == Wait()
 
 
+def test_a_pod_that_runs_is_not_pending_again() -> None:
+    """The Pod is newer than what the store shows of its claim."""
+    running = pod(metadata=HANDED_OVER, status={"phase": "Running"})
+    assert step(running, claim("Queued", vm="", why=("Queued", "no VM is ready"))) == Wait()
+
+
 @pytest.mark.parametrize(
     ("finished", "expected"), [("2026-01-01T00:00:50Z", Wait(50.0)), ("2026-01-01T00:00:00Z", RetryClaim)]
 )

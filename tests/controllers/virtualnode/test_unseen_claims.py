@@ -1,0 +1,78 @@
+"""What the controller of Pods does if its store of claims is behind that of Pods."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any, cast
+
+import pytest
+
+from controllers.shared.vmi import VMI
+from controllers.virtualnode.addresses import AddressReader
+from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_pod
+from controllers.virtualnode.pods import CLAIM_LAG_SECONDS, PodController
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.store import Store
+from tests.controllers.virtualnode.pods import CLAIM_OF_WEB, Json, claim, pod
+
+NAMED = {"annotations": {"poolhouse.dev/claim-name": CLAIM_OF_WEB}}
+DELETED = {**NAMED, "deletionTimestamp": "2026-01-01T00:00:59Z"}
+RUNNING, ENDED = {"phase": "Running"}, {"phase": "Succeeded"}
+OF_ANOTHER = claim()
+OF_ANOTHER["metadata"]["ownerReferences"][0]["uid"] = "u-2"
+
+
+class Server:
+    """Has a claim, and notes what is written."""
+
+    def __init__(self, claim: Json | None) -> None:
+        self.claim, self.writes = claim, list[str]()
+
+    def now(self) -> datetime:
+        return datetime(2026, 1, 1, 0, 1, tzinfo=UTC)
+
+    def monotonic(self) -> float:
+        return 0.0
+
+    async def get(self, *_: Any) -> Json:
+        if self.claim is None:
+            raise NotFound("there is none", status=404)
+        return self.claim
+
+    async def patch(self, *_: Any, **__: Any) -> None:
+        self.writes.append("status")
+
+    async def delete(self, *_: Any, **__: Any) -> None:
+        self.writes.append("delete")
+
+
+class NoEvents:
+    def emit(self, *_: Any, **__: Any) -> None: ...
+
+
+async def no_address(vmi: VMI) -> list[str]:
+    return []
+
+
+@pytest.mark.parametrize(
+    ("stored", "live", "writes"),
+    [
+        pytest.param(pod(metadata=NAMED, status=RUNNING), claim(), [], id="the claim exists: the Pod runs"),
+        pytest.param(pod(metadata=NAMED, status=RUNNING), None, ["status"], id="the claim is lost: the Pod fails"),
+        pytest.param(pod(metadata=NAMED, status=RUNNING), OF_ANOTHER, ["status"], id="the claim is another Pod's"),
+        pytest.param(pod(metadata=DELETED, status=RUNNING), claim(), [], id="a deleted Pod goes after its VM"),
+        pytest.param(pod(metadata=DELETED, status=ENDED), claim(), [], id="also if its application has ended"),
+        pytest.param(pod(metadata=DELETED, status=RUNNING), None, ["delete"], id="a deleted Pod without a VM goes"),
+        pytest.param(pod(metadata=NAMED, status=ENDED), None, [], id="a Pod that has ended stays"),
+    ],
+)
+async def test_a_claim_that_the_store_does_not_show_is_read(stored: Json, live: Json | None, writes: list[str]) -> None:
+    server, pods = Server(live), Store[Pod]()
+    pods.put(("ns", "web"), parse_pod(stored))
+    claims, pools = Store[PodClaim | None]({"pod": lambda _: ()}), Store[PodPool]({"namespace": lambda _: ()})
+    api, events = cast(Api, server), cast(EventRecorder, NoEvents())
+    tested = PodController(api, events, pods, claims, pools, AddressReader(api, no_address))
+    assert await tested.reconcile(("ns", "web")) == (CLAIM_LAG_SECONDS if live is not None and not writes else None)
+    assert server.writes == writes

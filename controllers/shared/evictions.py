@@ -4,7 +4,7 @@ KubeVirt's webhook denies the eviction of a VM whose strategy migrates it, and m
 pod-eviction-admitter.go). The Pod of any other VM is deleted, as soon as no PodDisruptionBudget forbids it.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -63,8 +63,10 @@ def _by_namespace(budget: EvictionBudget) -> Iterator[Hashable]:
 BUDGET_SOURCE = Source(BUDGETS, parse_budget, {"namespace": _by_namespace})
 
 
-def build_budget(namespace: str, name: str, labels: Mapping[str, str], min_available: int, owner: Json) -> Json:
-    """A budget of the launcher Pods of VMIs with these labels."""
+def build_budget(
+    namespace: str, name: str, labels: Mapping[str, str], min_available: int, owner: Json, pods: Json
+) -> Json:
+    """A budget with these labels, of the launcher Pods that the selector `pods` selects."""
     return {
         "apiVersion": BUDGETS.api_version,
         "kind": BUDGETS.kind,
@@ -77,15 +79,19 @@ def build_budget(namespace: str, name: str, labels: Mapping[str, str], min_avail
         "spec": {
             # A number, because a percentage of Pods needs an owner with the subresource scale, and a VMI has none.
             "minAvailable": min_available,
-            "selector": selector(labels),
+            "selector": pods,
             # A Pod that is not ready serves nobody, and must not stop a drain for ever.
             "unhealthyPodEvictionPolicy": "AlwaysAllow",
         },
     }
 
 
-def selector(labels: Mapping[str, str]) -> Json:
-    return {"matchLabels": {APP: LAUNCHER, **labels}}
+def selector(labels: Mapping[str, str], vmi_uids: Sequence[str] = ()) -> Json:
+    """Selects the launcher Pods of VMIs with these labels: all of them, or those of some VMIs."""
+    chosen: Json = {"matchLabels": {APP: LAUNCHER, **labels}}
+    if vmi_uids:
+        chosen["matchExpressions"] = [{"key": meta.KUBEVIRT_CREATED_BY, "operator": "In", "values": [*vmi_uids]}]
+    return chosen
 
 
 def pod_labels(vmi: VMI) -> dict[str, str]:
@@ -104,9 +110,9 @@ def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) 
     return "Stop" if found in ("", "None") else "Move"
 
 
-def treatments(vmis: Iterable[VMI], cluster: ClusterSettings | None) -> set[Treatment]:
-    """What evictions do to VMIs. KubeVirt writes the strategy of the cluster into a VMI that has none."""
-    return {treatment(each.eviction_strategy, "LiveMigratable" in each.conditions, cluster) for each in vmis}
+def treatment_of(vmi: VMI, cluster: ClusterSettings | None) -> Treatment:
+    """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none."""
+    return treatment(vmi.eviction_strategy, "LiveMigratable" in vmi.conditions, cluster)
 
 
 def has_own_budgets(cluster: ClusterSettings | None) -> bool:

@@ -16,6 +16,8 @@ class SetEvictionBudget(Action, past="limited the evictions by PodDisruptionBudg
     """empty if there is none yet"""
     min_available: int
     reason: str
+    vmi_uids: tuple[str, ...] = ()
+    """empty, because the budget selects the Pods of all VMs"""
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         pool, others = snapshot.pool, (each for each in snapshot.budgets or () if each.name != self.name)

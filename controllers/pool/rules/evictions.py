@@ -5,7 +5,6 @@ and always lower than the number of VMs that are meant to run: else no drain wou
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import datetime
 
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
@@ -14,30 +13,15 @@ from controllers.pool.power import RUNNING
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.sets.eviction_budgets import UNREADABLE, BudgetWish, conflict, keep_in_step
 from controllers.shared.conditions import condition
-from controllers.shared.evictions import (
-    EvictionBudget,
-    foreign_budget,
-    has_own_budgets,
-    selector,
-    treatment,
-    treatments,
-)
+from controllers.shared.evictions import has_own_budgets, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
-REMEDY = "delete it, or set spec.evictionBudget: Disabled"
-
-
-@dataclass(frozen=True)
-class Wish:
-    min_available: int = 0
-    """0 for no budget"""
-    reason: str = ""
-    failure: PoolReason | None = None
-    """why the pool has no budget although it needs one"""
+Wish = BudgetWish[PoolReason]
 
 
 @once
@@ -49,7 +33,7 @@ def wish(snapshot: PoolSnapshot) -> Wish | None:
     if meant <= snapshot.pool.max_unavailable:
         return Wish(reason=f"{count_noun(meant, 'VM')} should run, and maxUnavailable allows the stop of all")
     running = _running(snapshot)
-    found = treatments(running, snapshot.cluster) or {
+    found = {treatment_of(each, snapshot.cluster) for each in running} or {
         treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
     }
     if "Unknown" in found:
@@ -60,10 +44,9 @@ def wish(snapshot: PoolSnapshot) -> Wish | None:
         why = "KubeVirt makes a PodDisruptionBudget for those VMs that migrate, and two for one Pod would stop a drain"
         return Wish(reason=why, failure=PoolReason.KUBEVIRT_EVICTION_BUDGETS)
     if snapshot.budgets is None:
-        why = "the controller cannot list PodDisruptionBudgets: a drain may stop all VMs of a node at once"
-        return Wish(reason=why, failure=PoolReason.EVICTION_BUDGETS_UNREADABLE)
-    if other := _foreign(snapshot, running):
-        return Wish(reason=f"PodDisruptionBudget {other}; {REMEDY}", failure=PoolReason.FOREIGN_EVICTION_BUDGET)
+        return Wish(reason=UNREADABLE, failure=PoolReason.EVICTION_BUDGETS_UNREADABLE)
+    if why := conflict(snapshot.pool, snapshot.budgets, running, "spec.evictionBudget"):
+        return Wish(reason=why, failure=PoolReason.FOREIGN_EVICTION_BUDGET)
     # A VM that migrates has two ready Pods for a moment, and the second one must not make room for an eviction.
     # So must the Pod of a VM that has left the pool, and has kept its label.
     other_pods = sum(vmi.migrating for vmi in running) + snapshot.foreign_pods
@@ -86,33 +69,13 @@ def _running(snapshot: PoolSnapshot) -> list[VMI]:
     return [vmi for vmi in vmis if vmi is not None and not (vmi.final or vmi.deleting)]
 
 
-def own_budget(snapshot: PoolSnapshot) -> EvictionBudget | None:
-    pool = snapshot.pool
-    return next(
-        (each for each in snapshot.budgets or () if each.name == pool.name and each.owner_uid == pool.uid), None
-    )
-
-
-def _foreign(snapshot: PoolSnapshot, running: list[VMI]) -> str:
-    budgets, own = snapshot.budgets or (), own_budget(snapshot)
-    if own is None and any(each.name == snapshot.pool.name for each in budgets):
-        return f"{snapshot.pool.name} is not the pool's, and has its name"
-    found = foreign_budget(budgets, own, running)
-    return f"{found.name} selects Pods of the pool, and no Pod may have two" if found is not None else ""
-
-
 def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Brings the budget in step with the pool. A paused pool is drained too. The garbage collector deletes the budget
     with the pool."""
     if snapshot.pool.deleting or (wanted := wish(snapshot)) is None or snapshot.budgets is None:
         return
-    name, own = snapshot.pool.name, own_budget(snapshot)
-    if own is not None and not wanted.min_available:
-        yield DeleteEvictionBudget(name, own.uid, wanted.reason)
-    elif own is not None and own.selector != selector({meta.POOL: name}):
-        yield DeleteEvictionBudget(name, own.uid, "somebody has changed which Pods it selects")
-    elif wanted.min_available and (own is None or own.min_available != wanted.min_available):
-        yield SetEvictionBudget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason)
+    pool, labels = snapshot.pool, {meta.POOL: snapshot.pool.name}
+    yield from keep_in_step(pool, labels, snapshot.budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

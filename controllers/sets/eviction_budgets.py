@@ -1,0 +1,71 @@
+"""Decides how a set keeps its PodDisruptionBudget, which has the set's name and is owned by it."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from controllers.shared.evictions import EvictionBudget, foreign_budget, selector
+from controllers.shared.vmi import VMI, ObjectView
+from poolhouse.api.apimachinery.reasons import Reason
+from poolhouse.api.apimachinery.unstructured import at
+
+R = TypeVar("R", bound=Reason)
+S_co = TypeVar("S_co", covariant=True)
+D = TypeVar("D")
+
+UNREADABLE = "the controller cannot list PodDisruptionBudgets: a drain may stop all VMs of a node at once"
+
+
+@dataclass(frozen=True)
+class BudgetWish(Generic[R]):
+    """The budget that a set needs."""
+
+    min_available: int = 0
+    """0 for no budget"""
+    reason: str = ""
+    failure: R | None = None
+    """why the set has no budget although it needs one"""
+    vmi_uids: tuple[str, ...] = ()
+    """the VMIs whose Pods it selects; empty for all Pods of the set"""
+
+
+class MakeSet(Protocol[S_co]):
+    """Makes the action that creates or changes the budget. `uid` is empty if there is none yet."""
+
+    def __call__(self, name: str, uid: str, min_available: int, reason: str, vmi_uids: tuple[str, ...], /) -> S_co: ...
+
+
+def own_budget(owner: ObjectView, budgets: Iterable[EvictionBudget]) -> EvictionBudget | None:
+    return next((each for each in budgets if each.name == owner.name and each.owner_uid == owner.uid), None)
+
+
+def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterable[VMI], remedy: str) -> str:
+    """Why another budget stands in the way of the set's own, or an empty string. `remedy` is the field that disables
+    the set's own."""
+    own, advice = own_budget(owner, budgets), f"delete it, or set {remedy}: Disabled"
+    if own is None and any(each.name == owner.name for each in budgets):
+        return f"PodDisruptionBudget {owner.name} is not the pool's, and has its name; {advice}"
+    found = foreign_budget(budgets, own, vmis)
+    if found is None:
+        return ""
+    return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"
+
+
+def keep_in_step(
+    owner: ObjectView,
+    labels: Mapping[str, str],
+    budgets: Iterable[EvictionBudget],
+    wanted: BudgetWish[R],
+    set_budget: MakeSet[S_co],
+    delete_budget: Callable[[str, str, str], D],
+) -> Iterator[S_co | D]:
+    """The action that brings the budget in step with the wish, if it is not. `labels` are those of the set's Pods.
+
+    The labels in a selector cannot be replaced by a merge patch, so that a budget with others is made again."""
+    name, own, pods = owner.name, own_budget(owner, budgets), selector(labels, wanted.vmi_uids)
+    if own is not None and not wanted.min_available:
+        yield delete_budget(name, own.uid, wanted.reason)
+    elif own is not None and at(own.selector, "matchLabels") != pods["matchLabels"]:
+        yield delete_budget(name, own.uid, "somebody has changed which Pods it selects")
+    elif wanted.min_available and (own is None or (own.min_available, own.selector) != (wanted.min_available, pods)):
+        yield set_budget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason, wanted.vmi_uids)

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from uuid import uuid4
@@ -11,12 +12,14 @@ from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController, ClaimObserver
+from controllers.claim.evictions import evicting_since
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.pod_notes import PodNote, informer_of
 from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
@@ -44,9 +47,12 @@ from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.probe_address import Network
+from controllers.warmpool.snapshot import EvictionFacts
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller
@@ -55,7 +61,7 @@ from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import VMS, Key
+from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
 from poolhouse.runtime.store import Store
 
 log = logging.getLogger(__name__)
@@ -66,8 +72,36 @@ EXPECTATIONS_SECONDS = 30.0
 deletes an excess VM again."""
 SETTLE_SECONDS = 30.0
 """Longest wait for the list of DataSources, which the cluster may not serve."""
+BUDGETS_SECONDS = 5.0
+"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
 WORKERS = 512
 """maximum number of claims that are reconciled at once, including claims that wait for a VM's response"""
+
+
+@dataclass
+class Evictions:
+    """What both controllers know of evictions."""
+
+    budgets: OptionalInformer[EvictionBudget]
+    kubevirts: OptionalInformer[Json]
+    claims: Store[Claim]
+    _cluster: ClusterSettings | None = None
+
+    def __post_init__(self) -> None:
+        self.kubevirts.subscribe(self._read_cluster)
+
+    def _read_cluster(self) -> None:
+        found = choose(self.kubevirts.all)
+        self._cluster = ClusterSettings.of(found) if found is not None else None
+
+    def cluster(self) -> ClusterSettings | None:
+        return self._cluster
+
+    def facts(self, pool: WarmPool, vms: Iterable[WarmVM]) -> EvictionFacts:
+        budgets = tuple(self.budgets.by("namespace", pool.namespace)) if self.budgets.served else None
+        claims = ((vm.uid, claim) for vm in vms if vm.claim_uid for claim in self.claims.by("uid", vm.claim_uid))
+        begun = {uid: since for uid, claim in claims if (since := evicting_since(claim))}
+        return EvictionFacts(budgets, self._cluster, begun)
 
 
 class ClaimControllers:
@@ -84,14 +118,15 @@ class ClaimControllers:
         backend: Callable[[WarmPool | None], Backend],
         demand: Demand,
         pool_creations: Expectations[str],
+        claims: Store[Claim],
         vms_unknown: Callable[[WarmPool], str | None] = lambda pool: None,
         pod_notes: Informer[PodNote] | None = None,
+        cluster: Callable[[], ClusterSettings | None] = lambda: None,
     ) -> None:
-        self.informer: Informer[Claim] = SOURCE.informer(api)
-        stores = Stores(self.informer.store, pools, vms)
+        stores = Stores(claims, pools, vms)
         allocator = Allocator(stores, demand, pool_creations)
         notes: Store[PodNote] = pod_notes.store if pod_notes is not None else Store()
-        observe = ClaimObserver(allocator, api.monotonic, vms_unknown, notes)
+        observe = ClaimObserver(allocator, api.monotonic, vms_unknown, notes, cluster)
         self._watches = ApplicationWatches(self._enqueue_claim, api.monotonic)
         apply = ClaimWriter(api, events, backend, allocator, metrics, self._watches, api.monotonic, api.now)
         self._claims = ClaimController(api, allocator, observe, apply, api.now, self._enqueue_claim)
@@ -103,10 +138,12 @@ class ClaimControllers:
         self.node_changed, self.pool_changed = self._claims.node_changed, self._claims.pool_changed
         self.vmi_changed = self._claims.vmi_changed
         demand.subscribe(self._claims.wake_queue)
-        self.informer.subscribe(self._claims.claim_changed)
-        self.informer.subscribe(self._garbage.claim_changed)
         if pod_notes is not None:
             pod_notes.subscribe(self._claims.pod_note_changed)
+
+    def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        self._claims.claim_changed(old, new)
+        self._garbage.claim_changed(old, new)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:
         self._claims.vm_changed(old, new)
@@ -156,6 +193,7 @@ class WarmPoolControllers:
         subresources: Subresources,
         demand: Demand,
         data_sources: OptionalInformer[DataSource],
+        evictions: Evictions,
         process_id: str,
         limits: ReplicaLimits | None = None,
     ) -> None:
@@ -163,7 +201,9 @@ class WarmPoolControllers:
         self._pools = pools
         self._metrics = metrics
         self._controller = WarmPoolController(
-            stores=WarmPoolStores(pools, demand, lambda key: data_sources.get(key[1], key[0]), limit_of(limits)),
+            stores=WarmPoolStores(
+                pools, demand, lambda key: data_sources.get(key[1], key[0]), limit_of(limits), evictions.facts
+            ),
             cache=cache,
             backend_of=backend_of,
             vm_backend=vm_backend,
@@ -184,16 +224,21 @@ class WarmPoolControllers:
         self.node_changed = self._controller.node_changed
         demand.subscribe(self._controller.demand_changed)
         enqueue_after_changes(limits, pools, self._enqueue)
-        self._data_sources = data_sources
+        self._data_sources, self._evictions = data_sources, evictions
         data_sources.subscribe(self._controller.data_source_changed)
+        evictions.budgets.subscribe_objects(self._controller.budget_changed)
+        evictions.kubevirts.subscribe(self.enqueue_all)
 
     async def run(self) -> None:
         self._controller.records.begin()
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._data_sources.run(), name="data-sources")
+                for informer in (self._data_sources, self._evictions.budgets, self._evictions.kubevirts):
+                    group.create_task(informer.run())
                 # Without the DataSources, the first VMs of a new pool would not have the images that it tracks.
-                await self._data_sources.settled(SETTLE_SECONDS)
+                await asyncio.gather(
+                    self._data_sources.settled(SETTLE_SECONDS), self._evictions.budgets.settled(BUDGETS_SECONDS)
+                )
                 for each in (self._reconcile, self._probe):
                     group.create_task(each.run(), name=each.name)
         finally:
@@ -205,6 +250,11 @@ class WarmPoolControllers:
 
     def _enqueue(self, key: Key, after_seconds: float) -> None:
         self._reconcile.enqueue(key, after_seconds)
+
+    def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        """Enqueues the pool of a claim whose VM should leave its node, or may stay again."""
+        if new is not None and evicting_since(new) != (evicting_since(old) if old is not None else ""):
+            self._enqueue((new.namespace, new.status.pool_name or ""), 0.0)
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         self._controller.pool_changed(old, new)
@@ -246,6 +296,9 @@ def build(
     ec2 = build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pools.store))
     instance_cache = ec2.cache.warm_vms
     all_vms, demand = merge_caches(vm_cache, instance_cache), Demand()
+    claims = SOURCE.informer(api.urgent)
+    kubevirts = OptionalInformer(api, KUBEVIRTS, excerpt)
+    evictions = Evictions(BUDGET_SOURCE.optional_informer(api), kubevirts, claims.store)
 
     subresources = Subresources(api, api.monotonic)
 
@@ -267,6 +320,7 @@ def build(
         subresources=subresources,
         demand=demand,
         data_sources=OptionalInformer(api, DATA_SOURCES, parse_data_source),
+        evictions=evictions,
         process_id=process_id or uuid4().hex,
         limits=context.limits,
     )
@@ -281,9 +335,13 @@ def build(
         backend=backend_of_claim,
         demand=demand,
         pool_creations=pool_controllers.expectations,
+        claims=claims.store,
         vms_unknown=lambda pool: None if pool.spec.ec2 is None else ec2.problem,
         pod_notes=pod_notes,
+        cluster=evictions.cluster,
     )
+    for each in (claim_controllers, pool_controllers):
+        claims.subscribe(each.claim_changed)
     for each in (pool_controllers, claim_controllers):
         pools.subscribe(each.pool_changed)
         vms.subscribe(each.vm_changed)
@@ -298,4 +356,4 @@ def build(
             group.create_task(ec2.run(pool_controllers.enqueue_all), name="ec2")
 
     of_pods = (pod_notes,) if pod_notes is not None else ()
-    return Component("warm", (*informers, claim_controllers.informer, *of_pods), work)
+    return Component("warm", (*informers, claims, *of_pods), work)

@@ -7,6 +7,7 @@ from datetime import datetime
 
 from controllers.claim.allocator import Allocator, select_pool
 from controllers.claim.apply import ClaimWriter
+from controllers.claim.evictions import delay
 from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of
 from controllers.claim.reasons import ClaimReason
@@ -18,6 +19,7 @@ from controllers.warmpool.health import needs_probe
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
 from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import NotFound
@@ -33,6 +35,7 @@ class ClaimObserver:
     """returns why the pool's VMs cannot be listed now, or None; without a list, the controller creates no VM"""
     pod_notes: Store[PodNote] = field(default_factory=Store)
     """by Pod. It is empty without a virtual node, so that no claim of a Pod launches its application."""
+    cluster: Callable[[], ClusterSettings | None] = lambda: None
 
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
         now, stores = self.clock(), self.allocator.stores
@@ -55,6 +58,7 @@ class ClaimObserver:
             deletion_grace_seconds=note.grace_seconds if note is not None else None,
             has_agent=any(vm.uid == claim.vm_uid and _has_agent(claim, vm) for vm in vms),
             ending_seconds=None if record.terminated_at is None else now - record.terminated_at,
+            cluster=self.cluster(),
             timeline=record.timeline,
         )
         if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in vms):
@@ -235,16 +239,22 @@ class ClaimController:
                 self.wake_queue(vm.pool_uid)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:
-        vms = self.allocator.stores.vms
+        vms, leaves = self.allocator.stores.vms, _leaves(old) != _leaves(new)
         for name in {node.name for node in (old, new) if node is not None}:
             for vm in map(vms.join, vms.on_node(name)):
                 self.allocator.ready.update(vm, vm)
+                if leaves:
+                    self._enqueue_claim_of(vm)
         for pool_uid in self.allocator.pools_with_queue():
             self.wake_queue(pool_uid)
 
     def pool_changed(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
         """Enqueues the claims in the pool's queue. Claims without a pool are requeued after a short time."""
         self._offer_recorded(old, new)
+        if isinstance(old, WarmPool) and isinstance(new, WarmPool) and delay(old) != delay(new):
+            for vm in self.allocator.stores.vms.of_pool(new.uid):
+                if vm.node is not None and vm.node.leaving:
+                    self._enqueue_claim_of(vm)
         for pool in (old, new):
             if pool is not None:
                 self.wake_queue(pool.uid)
@@ -273,6 +283,10 @@ class ClaimController:
         for position, uid in enumerate(uids):
             for claim in self.allocator.stores.claims.by("uid", uid):
                 self.enqueue(claim.key, position * seconds_apart)
+
+
+def _leaves(node: Node | None) -> bool:
+    return node is not None and node.leaving
 
 
 def _relevant(pool: AnyWarmPool | None) -> Hashable:

@@ -54,6 +54,18 @@ class ClaimReason(Reason):
     TTL_EXTENDED = "TTLExtended", "`ttlSeconds` was extended."
     EXPIRED = "Expired", "The claim's time is over."
     RELEASED = "Released", "The claim was released."
+    # The node of the claim's VM is drained
+    NODE_DRAINING = (
+        "NodeDraining",
+        "The node of the VM is cordoned or drained. A drain waits for the claim as the message says.",
+    )
+    EVICTION_ALLOWED = (
+        "EvictionAllowed",
+        "The node of the VM is cordoned or drained, and an eviction may stop the VM. KubeVirt then starts it on another"
+        " node.",
+    )
+    EVICTED = "Evicted", "The VM was stopped while its node was drained. KubeVirt starts it again on another node."
+    EVACUATING = "Evacuating", "An eviction has marked the VM, so that it moves to another node while its guest runs."
     # The application of the claim
     APPLICATION_AT_BOOT = "ApplicationAtBoot", "cloud-init starts the application; Poolhouse does not see its state."
     # Personalization

@@ -20,6 +20,7 @@ from poolhouse.api.kinds.checks.claim import with_annotation_overrides
 from poolhouse.api.kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
 from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 from poolhouse.api.kinds.warmpool import Health as HealthSpec
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.reflector import is_older
 from poolhouse.runtime.resource import Key, Resource
 
@@ -182,6 +183,7 @@ class ClaimSnapshot:
     """whether an agent in the claim's VM reports the health of its application"""
     ending_seconds: float | None = None
     """seconds since this process asked the agent to stop the application; None before"""
+    cluster: ClusterSettings | None = None
     timeline: Timeline = Timeline()
 
     @property

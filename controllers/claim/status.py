@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
 from controllers.claim.application_report import application_status
+from controllers.claim.evictions import EVICTING, evicting_condition, evicting_event, seconds_until_allowed
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
 from controllers.claim.reasons import ClaimReason
@@ -149,7 +150,13 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
     return _status(
         s,
         now,
-        [now_ready, *personalized, *application_conditions(s), *_expiring(s, now)],
+        [
+            now_ready,
+            *personalized,
+            *application_conditions(s),
+            *evicting_condition(s, vm, expires_at(s), now),
+            *_expiring(s, now),
+        ],
         phase="Ready",
         ready_at=format_micro_time(now) if first else before.ready_at,
         timings=_timings(s, now, ready=True) if first else before.timings,
@@ -170,6 +177,8 @@ def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime)
     application = next((c for c in fresh.conditions if c.type == "ApplicationHealthy"), None)
     if application is not None and application.status == "False" and before.get(application.type) != "False":
         return ClaimEvent(application.reason, application.message, "Warning")
+    if (evicting := evicting_event(s.claim.status.conditions, fresh.conditions)) is not None:
+        return evicting
     expiring = next((c for c in fresh.conditions if c.type == "Expiring"), None)
     if expiring is not None and expiring.status == "True" and before.get("Expiring") != "True":
         return ClaimEvent(ClaimReason.CLAIM_EXPIRING, expiring.message, "Warning")
@@ -228,7 +237,8 @@ def _finished(s: ClaimSnapshot, phase: Phase, why: Failure, now: datetime) -> Cl
 def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:
     before = s.claim.status
     old = {c.type: c for c in before.conditions}
-    fresh = old | {c.type: _with_time(c, old.get(c.type), s.claim.generation, now) for c in conditions}
+    given = {c.type: _with_time(c, old.get(c.type), s.claim.generation, now) for c in conditions}
+    fresh = {kind: c for kind, c in old.items() if kind != EVICTING} | given
     decided = readiness(change.get("phase", before.phase), fresh)
     known = {kind: c for kind, c in fresh.items() if kind != "Ready" and kind not in PRESENT_WHILE_TRUE}
     for c in decided.conditions if decided else ():
@@ -325,9 +335,9 @@ def warns_at(s: ClaimSnapshot) -> datetime | None:
 
 
 def seconds_until_change(s: ClaimSnapshot, now: datetime) -> float | None:
-    """Seconds until the claim is Expiring or expires. None if neither will happen."""
-    ahead = [(each - now).total_seconds() for each in (warns_at(s), expires_at(s)) if each is not None and each > now]
-    return min(ahead, default=None)
+    """Seconds until the claim is Expiring or expires, or a drain no longer waits for it. None if none will happen."""
+    ahead = ((each - now).total_seconds() for each in (warns_at(s), expires_at(s)) if each is not None and each > now)
+    return min((each for each in (*ahead, seconds_until_allowed(s, now)) if each is not None), default=None)
 
 
 def _requested(s: ClaimSnapshot, bound_at: datetime) -> datetime:

@@ -109,5 +109,26 @@ class SetFinalizer(_Action):
     reason: str
 
 
+@dataclass(frozen=True)
+class SetEvictionBudget(_Action):
+    """Creates or changes the PodDisruptionBudget of the pool."""
+
+    name: str
+    uid: str
+    """Empty if there is none yet."""
+    min_available: int
+    reason: str
+    vmi_uids: tuple[str, ...]
+    """UIDs of the VMIs whose Pods it selects."""
+
+
+@dataclass(frozen=True)
+class DeleteEvictionBudget(_Action):
+    name: str
+    uid: str
+    reason: str
+
+
 VMAction = SetState | SetStandby | CountFailedCheck | OrphanVM
-Action = CreateVM | DeleteVM | VMAction | SetFinalizer
+BudgetAction = SetEvictionBudget | DeleteEvictionBudget
+Action = CreateVM | DeleteVM | VMAction | SetFinalizer | BudgetAction

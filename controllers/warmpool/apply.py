@@ -7,13 +7,16 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeVar
 
+from controllers.sets import budget_writes
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes
 from controllers.warmpool.actions import (
     Action,
+    BudgetAction,
     CountFailedCheck,
     CreateVM,
     DeleteVM,
     OrphanVM,
+    SetEvictionBudget,
     SetFinalizer,
     SetStandby,
     SetState,
@@ -89,6 +92,9 @@ class WarmPoolWriter:
         creations = [a for a in plan.actions if isinstance(a, CreateVM)]
         # The creations are expected before the first await: claims that create VMs count them towards `maxTotal`.
         self.batches.expect(pool, creations)
+        # The budget comes before the writes of many VMs: a drain of any node may begin at once.
+        budgets = [a for a in plan.actions if isinstance(a, BudgetAction)]
+        budget = await self._send(pool, budgets, partial(self._keep_budget, pool), careful=False)
         changed = await self._change(pool, [a for a in plan.actions if isinstance(a, VMAction)], backend)
         deletions = [a for a in plan.actions if isinstance(a, DeleteVM)]
         deleted = await self._send(pool, deletions, partial(_terminate, backend), careful=False)
@@ -97,7 +103,7 @@ class WarmPoolWriter:
         finalizer = await self._send(pool, finalizers, partial(self._set_finalizer, pool))
         if created.failure:
             created = replace(created, retry=False, error=None)
-        others = (replace(each, failure=None) for each in (changed, deleted, finalizer))
+        others = (replace(each, failure=None) for each in (budget, changed, deleted, finalizer))
         found = merge_outcomes((created, *others))
         return WarmPoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error)
 
@@ -170,6 +176,13 @@ class WarmPoolWriter:
         return await self.batches.send(
             pool, actions, reported, max_in_flight=max_in_flight, quiet=True, careful=careful
         )
+
+    async def _keep_budget(self, pool: WarmPool, action: BudgetAction) -> None:
+        if isinstance(action, SetEvictionBudget):
+            labels, owner = {meta.WARM_POOL: pool.name}, pool.owner.json()
+            await budget_writes.set_budget(self.api, pool.namespace, labels, owner, action)
+        else:
+            await budget_writes.delete_budget(self.api, pool.namespace, action.name, action.uid)
 
     async def _set_finalizer(self, pool: WarmPool, action: SetFinalizer) -> None:
         """The patch replaces the whole list, so it has the resourceVersion: finalizers of other clients must stay."""

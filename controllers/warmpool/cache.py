@@ -1,6 +1,6 @@
 """The caches of all warm VMs of both backends, and the demand of claims for VMs of a pool."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
@@ -10,6 +10,7 @@ from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi_with_pods
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
+from controllers.warmpool.snapshot import EvictionFacts
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, with_uid
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from poolhouse.api.kinds import meta
@@ -241,6 +242,8 @@ class WarmPoolStores:
     """The DataSource with this namespace and name."""
     replica_limit: Callable[[str], int | None] = unknown_limit
     """The replica limit of a namespace; None if it is unknown."""
+    evictions: Callable[[WarmPool, Iterable[WarmVM]], EvictionFacts] = lambda pool, vms: EvictionFacts()
+    """What concerns evictions of these VMs of the pool."""
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return with_uid(self.pools, uid)

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.sets.records import Memory, Records
-from controllers.sets.write_batches import Failure, WriteBatches, describe, retry_unless_done
+from controllers.sets.write_batches import Failure, describe, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import excess
-from controllers.shared.status_writer import StatusWriter, View
+from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
 from controllers.warmpool.apply import WarmPoolOutcome, WarmPoolWriter
-from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
-from controllers.warmpool.decisions import decisions, deleted_by_other
+from controllers.warmpool.decisions import decisions
 from controllers.warmpool.health import HealthTracker, needs_probe
+from controllers.warmpool.memory import PoolMemory, WarmPoolRecords, template_hash_of
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import orphan_leftovers
 from controllers.warmpool.plan import plan
@@ -35,7 +35,6 @@ from controllers.warmpool.status import (
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, is_unowned, seconds_since
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from poolhouse.runtime.controller import RetryWithBackoff
@@ -55,48 +54,6 @@ RESYNC_SECONDS = 30.0
 PROVISIONING_PROBE_SECONDS = 2.0
 UNAVAILABLE_SECONDS = 5.0
 """The status reports an unavailable backend after this time, so that a short reconnect is not reported."""
-
-
-@dataclass
-class PoolMemory(Memory):
-    failures: FailureBackoff = NO_FAILURES
-    template_hash: str = ""
-    """The hash of the template that `failures` belong to."""
-    bucket: TokenBucket | None = None
-    status: WarmPoolStatus | None = None
-    """The last written status, which the cache may not show yet."""
-    unavailable_since: float | None = None
-    autoscaler: PoolAutoscaler = field(default_factory=lambda: PoolAutoscaler.from_status(WarmPoolStatus()))
-    counted: bool = False
-    """Whether the metric `recovered` counts the VMs that existed when this process started."""
-
-    @classmethod
-    def of(cls, pool: WarmPool | InvalidWarmPool) -> "PoolMemory":
-        """The memory after a restart, which starts with the failures in the pool's status."""
-        status, autoscaler = pool.status, PoolAutoscaler.from_status(pool.status)
-        written = status.template_hash or _template_hash(pool)
-        return cls(failures=FailureBackoff.from_status(status), template_hash=written, autoscaler=autoscaler)
-
-
-class WarmPoolRecords(Records[WarmVM, PoolMemory]):
-    def __init__(self, batches: WriteBatches[WarmPool], stores: WarmPoolStores, now: Callable[[], datetime]) -> None:
-        super().__init__("warm pool", batches, PoolMemory.of, lambda vm: vm.pool_uid, self._pool_of, now)
-        self._stores = stores
-
-    def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
-        return None if vm.orphaned else self._stores.with_uid(vm.pool_uid)
-
-    def begins_deletion(self, old: WarmVM, new: WarmVM | None) -> bool:
-        # The claim controller reports its deletions only after the answer of the API server.
-        if old.claim_uid:
-            return new is None or new.uid != old.uid
-        return super().begins_deletion(old, new)
-
-    def record_deletion(self, owner: View[LoggedStatus], old: WarmVM) -> None:
-        # A memory that begins before this process leads would not have the failures that the leader counts.
-        if (memory := self.memories.get(owner.uid)) is not None:
-            memory.last_status_write.record(self._stores.demand.take_deletions(owner.uid))
-            memory.last_status_write.record_deletion(deleted_by_other(old, self.now()), owner.status)
 
 
 @dataclass
@@ -187,7 +144,7 @@ class WarmPoolController:
         return update.wait_seconds
 
     def _memory_of(self, pool: WarmPool | InvalidWarmPool) -> PoolMemory:
-        memory, template_hash = self.records.memory(pool), _template_hash(pool)
+        memory, template_hash = self.records.memory(pool), template_hash_of(pool)
         if template_hash and memory.template_hash != template_hash:
             # A new template resets the failures.
             memory.template_hash, memory.failures = template_hash, NO_FAILURES
@@ -229,6 +186,7 @@ class WarmPoolController:
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
             default_pool=default_pool(self.stores.pools.by("namespace", pool.namespace)),
+            evictions=self.stores.evictions(pool, vms),
         )
 
     def _autoscale(self, snapshot: WarmPoolSnapshot, memory: PoolMemory, now: datetime) -> WarmPoolSnapshot:
@@ -350,6 +308,13 @@ class WarmPoolController:
         key = next(each.key for each in (new, old) if each is not None)
         self._enqueue_pool_of(self.cache.vms.get(key))
 
+    def budget_changed(self, old: EvictionBudget | None, new: EvictionBudget | None) -> None:
+        """Enqueues the pools whose VMs a PodDisruptionBudget may concern. Its status changes with every Pod."""
+        found = next(each for each in (new, old) if each is not None)
+        if old != new and not found.of_vmi:
+            for pool in self.stores.pools.by("namespace", found.namespace):
+                self.enqueue(pool.key, BATCH_SECONDS)
+
     def data_source_changed(self) -> None:
         for pool in self.stores.pools.by("tracking", True):
             self.enqueue(pool.key, BATCH_SECONDS)
@@ -380,10 +345,6 @@ class WarmPoolController:
             self.metrics.refill.labels(new.namespace, new.pool).observe(seconds)
             if (memory := self.records.memories.get(new.pool_uid)) is not None:
                 memory.autoscaler.booted(seconds)
-
-
-def _template_hash(pool: WarmPool | InvalidWarmPool) -> str:
-    return pool.template_hash if isinstance(pool, WarmPool) else ""
 
 
 def _is_status_change(old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> bool:

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from controllers.shared import decisions as shared
 from controllers.shared.decisions import decision
-from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer
+from controllers.warmpool.actions import Action, CreateVM, DeleteVM, OrphanVM
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
@@ -18,7 +18,7 @@ DELETED_BY_OTHER = "another client deleted the VM, or the claim"
 def decisions(pool: WarmPool, actions: Iterable[Action], now: datetime) -> Iterator[Decision]:
     time = format_time(now)
     for each in actions:
-        if each.recorded is not None and not isinstance(each, SetFinalizer):
+        if each.recorded is not None and isinstance(each, CreateVM | DeleteVM | OrphanVM):
             name, uid = (each.name, "") if isinstance(each, CreateVM) else (each.vm.name, each.vm.uid)
             # The autoscaling decides without a client.
             excess = isinstance(each, DeleteVM) and each.cause == "Excess" and pool.spec.autoscaling is None

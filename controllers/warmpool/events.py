@@ -9,8 +9,10 @@ from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
     CreateVM,
+    DeleteEvictionBudget,
     DeleteVM,
     OrphanVM,
+    SetEvictionBudget,
     SetFinalizer,
     SetStandby,
     SetState,
@@ -30,7 +32,7 @@ log = logging.getLogger(__name__)
 
 NORMAL_CAUSES = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Marked"})
 """Deletion causes that are not a fault of the VM."""
-NOT_OF_VMS = (CreateVM, SetFinalizer)
+NOT_OF_VMS = (CreateVM, SetFinalizer, SetEvictionBudget, DeleteEvictionBudget)
 SERVER_UNAVAILABLE = (Throttled, Unreachable, Unavailable, TimeoutError)
 PASSING = (*CHANGED, *SERVER_UNAVAILABLE)
 """Errors without an event. The next plan uses a new snapshot."""
@@ -122,6 +124,8 @@ def _what(action: Action) -> str:
             return f"deleting {vm.name}"
         case SetFinalizer():
             return "the pool's finalizer"
+        case SetEvictionBudget() | DeleteEvictionBudget():
+            return "the pool's PodDisruptionBudget"
         case _:
             return action.vm.name
 

@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
-from controllers.warmpool import heal, orphaning, rollout, scale, standby
-from controllers.warmpool.actions import Action, CreateVM, DeleteVM, SetFinalizer, SetState
+from controllers.warmpool import evictions, heal, orphaning, rollout, scale, standby
+from controllers.warmpool.actions import Action, DeleteVM, SetState, VMAction
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from poolhouse.api.kinds.warm_states import WarmState
 
@@ -29,6 +29,7 @@ TIMERS: tuple[Callable[[WarmPoolSnapshot, datetime], float | None], ...] = (
     orphaning.seconds_until_deleted,
     scale.seconds_until_allowed,
     rollout.seconds_until_due,
+    evictions.seconds_until_allowed,
 )
 
 
@@ -50,7 +51,8 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)
-    return Plan((*orphaning.update_finalizer(snapshot, now), *of_vms, *of_pool), min(times, default=None))
+    others = *orphaning.update_finalizer(snapshot, now), *evictions.keep_budget(snapshot, now)
+    return Plan((*others, *of_vms, *of_pool), min(times, default=None))
 
 
 def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:
@@ -82,4 +84,4 @@ def _first_of_each_vm(actions: Iterable[Action]) -> tuple[Action, ...]:
 
 
 def _uid(action: Action) -> str:
-    return f"{action}" if isinstance(action, CreateVM | SetFinalizer) else action.vm.uid
+    return action.vm.uid if isinstance(action, DeleteVM | VMAction) else f"{action}"

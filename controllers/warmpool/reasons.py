@@ -46,6 +46,16 @@ class WarmPoolReason(Reason):
     DEFAULT_POOL = "DefaultPool", "Claims that name no pool get a VM of this pool."
     DEFAULT_CONFLICT = "DefaultConflict", "An older pool of the namespace already has `default: true`."
     NO_DEFAULT_POOL = "NoDefaultPool", "No pool of the namespace has `default: true`."
+    FOREIGN_EVICTION_BUDGET = (
+        "ForeignEvictionBudget",
+        "Another PodDisruptionBudget selects Pods of claimed VMs, or has the pool's name. The pool makes none of its"
+        " own, because the eviction API refuses a Pod with two.",
+    )
+    EVICTION_BUDGETS_UNREADABLE = (
+        "EvictionBudgetsUnreadable",
+        "The controller cannot list PodDisruptionBudgets, so that no drain waits for claims.",
+    )
+    NO_EVICTION_BUDGET_FAILURE = "NoEvictionBudgetFailure", "A drain waits for claimed VMs as the spec says."
 
     # Autoscaling: in the condition and in status.autoscaling
     WAIT_TARGET = "WaitTarget", "The size keeps `target.percentile` of the claims within `target.waitSeconds`."

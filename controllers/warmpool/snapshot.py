@@ -1,11 +1,12 @@
 """The snapshot of a warm pool, the input of its plan and its status."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.readiness import exceeds_quota
 from controllers.shared.replica_limits import Excess
 from controllers.warmpool.autoscaling.decision import Decision
@@ -16,6 +17,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
 from poolhouse.api.kinds.warm_states import COUNTED, WarmState
 from poolhouse.api.kinds.warmpool import AutoscalingStatus
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.backoff import hash_fraction
 
 NOT_CHECKED = Health("Unable", "NotChecked", "the VM was not checked yet")
@@ -40,6 +42,17 @@ class VMHealth:
     """How long `running` has been healthy, in seconds."""
     unscheduled_ago: float = math.inf
     """Seconds since the VM last waited for scheduling."""
+
+
+@dataclass(frozen=True)
+class EvictionFacts:
+    """What decides how evictions treat the claimed VMs of a pool."""
+
+    budgets: Sequence[EvictionBudget] | None = None
+    """The PodDisruptionBudgets of the namespace. None if they cannot be listed."""
+    cluster: ClusterSettings | None = None
+    begun: Mapping[str, str] = field(default_factory=dict)
+    """Since when claimed VMs should leave their nodes, as their claims say, by UID of the VM."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +92,7 @@ class WarmPoolSnapshot:
     """UIDs of VMs that this process has created for the pool, which its stored status may lack."""
     unowned: tuple[str, ...] = ()
     """Names of waiting VMs with the pool's label that nobody owns, also of an earlier pool of the same name."""
+    evictions: EvictionFacts = EvictionFacts()
 
     # VMs by ownership
 

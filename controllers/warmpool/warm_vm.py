@@ -27,6 +27,10 @@ PAUSED_BY_USER = "PausedByUser"
 """KubeVirt's reason for a pause by a user. An I/O error can pause a VMI too."""
 
 
+DRAIN_TAINTS = frozenset({meta.KUBEVIRT_DRAIN_TAINT, "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"})
+"""Taints of a node that is drained. Karpenter and the cluster-autoscaler set theirs in place of a cordon."""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
     name: str
@@ -41,7 +45,7 @@ class Node:
 
 def parse_node(document: Json) -> Node:
     spec = document.get("spec") or {}
-    drained = any(taint.get("key") == meta.KUBEVIRT_DRAIN_TAINT for taint in spec.get("taints") or ())
+    drained = any(taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or ())
     return Node(document["metadata"]["name"], node_is_ready(document), bool(spec.get("unschedulable")) or drained)
 
 

@@ -72,6 +72,7 @@ def facts(claim: Json) -> Iterator[str]:
         return
     if status.get("phase") in FINISHED:
         return
+    yield from (c["message"] for c in status.get("conditions") or () if c["type"] == "Evicting")
     if spec.get("release"):
         yield "its release was requested, and no controller has released it yet"
     elif not status.get("boundAt"):

@@ -178,8 +178,9 @@ class ClaimStatus(StatusModel):
     attempts: Count = 0
     """Number of VMs that were tried."""
     conditions: Conditions = ()
-    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized and ApplicationHealthy. A claim
-    that was released or has expired has no condition Ready."""
+    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized, ApplicationHealthy, Expiring and
+    Evicting. A claim that was released or has expired has no condition Ready, and a claim has Evicting only while its
+    VM should leave its node."""
 
 
 CLAIM = Kind(

@@ -293,6 +293,12 @@ class ClaimPolicy(Model):
     allow_application: bool = False
     """Whether claims may run an application in their VM with `spec.application`. It runs with all permissions that the
     VM has, such as those of an EC2 instance profile."""
+    eviction_budget: Literal["Enabled", "Disabled"] = "Enabled"
+    """Whether a PodDisruptionBudget makes a drain wait for claims whose VM an eviction would stop."""
+    eviction_delay_seconds: Annotated[Count, Field(ge=1, le=86_400)] = 600
+    """Maximum seconds for which the drain of a node waits for a claim. They count from the cordon of the node. The
+    drain waits no longer for a claim that ends before. After them, an eviction stops the VM, and KubeVirt starts it on
+    another node."""
     allow_pods: bool = False
     """Whether Pods of the virtual node may run in the pool's VMs. Everybody who may create Pods in the namespace can
     then run programs with all permissions that a VM has. `maxPerUser` counts the Pods of each ServiceAccount."""
@@ -505,7 +511,7 @@ class WarmPoolStatus(LoggedStatus):
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
-    UnownedVMs, Default, Autoscaling and ScalingLimited."""
+    UnownedVMs, Default, Autoscaling, ScalingLimited and EvictionBudgetFailure."""
 
 
 WARM_POOL = Kind(

@@ -135,6 +135,8 @@ def test_parse_vmi() -> None:
         ),
         pytest.param({"spec": {"unschedulable": True}}, True, True, id="cordoned"),
         pytest.param({"spec": {"taints": [{"key": "kubevirt.io/drain"}]}}, True, True, id="being drained"),
+        pytest.param({"spec": {"taints": [{"key": "karpenter.sh/disrupted"}]}}, True, True, id="by Karpenter"),
+        pytest.param({"spec": {"taints": [{"key": "node.kubernetes.io/memory-pressure"}]}}, True, False, id="tainted"),
     ],
 )
 def test_parse_node(document: dict[str, Any], ready: bool, leaving: bool) -> None:

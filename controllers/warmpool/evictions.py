@@ -1,0 +1,89 @@
+"""The PodDisruptionBudget of a warm pool: a drain evicts claimed VMs last, and waits for their claims for some time.
+
+Waiting VMs are in no budget, because the pool replaces them. The budget selects the launcher Pods of claimed VMs by the
+UIDs of their VMIs: a Pod keeps the labels with which it was made, when its VM waited. An eviction of these VMs stops
+their guests; KubeVirt moves the others.
+
+A claim says since when the node of its VM is drained. The budget leaves out its VM after `evictionDelaySeconds`, so
+that a claim without an end delays a drain no longer.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from controllers.sets.eviction_budgets import UNREADABLE, BudgetWish, conflict, keep_in_step
+from controllers.shared.conditions import condition
+from controllers.shared.evictions import treatment_of
+from controllers.shared.vmi import VMI
+from controllers.warmpool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
+from controllers.warmpool.reasons import WarmPoolReason as Reason
+from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.warm_pool import WarmPool
+from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.metav1 import Condition
+
+BUDGET_FAILURE = "EvictionBudgetFailure"
+
+Wish = BudgetWish[Reason]
+
+
+def delay_end(pool: WarmPool, since: str) -> datetime:
+    """The time until which the drain of a node waits for a claim, if the claim's VM should leave it `since` then."""
+    return parse_time(since) + timedelta(seconds=pool.spec.claim_policy.eviction_delay_seconds)
+
+
+def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
+    """The budget that the pool needs. None while an eviction strategy is unknown: the budget then stays as it is."""
+    pool, facts = snapshot.pool, snapshot.evictions
+    if pool.spec.ec2 is not None:
+        return None
+    if pool.spec.claim_policy.eviction_budget == "Disabled":
+        return Wish(reason="spec.claimPolicy.evictionBudget is Disabled")
+    treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
+    if any(found == "Unknown" for _, found in treatments):
+        return None
+    stopped = [vmi for vmi, found in treatments if found == "Stop"]
+    if not stopped:
+        return Wish(reason="it has no claimed VM for which a drain waits")
+    if facts.budgets is None:
+        return Wish(reason=UNREADABLE, failure=Reason.EVICTION_BUDGETS_UNREADABLE)
+    if why := conflict(pool, facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
+        return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
+    # A VM that a user migrates has two ready Pods for a moment.
+    least, uids = len(stopped) + sum(vmi.migrating for vmi in stopped), tuple(sorted(vmi.uid for vmi in stopped))
+    return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmi_uids=uids)
+
+
+def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
+    """The running VMIs of claims whose delay is not over."""
+    for vm in snapshot.claimed:
+        since = snapshot.evictions.begun.get(vm.uid)
+        delays = since is None or now < delay_end(snapshot.pool, since)
+        if vm.vmi is not None and not (vm.vmi.final or vm.vmi.deleting) and delays:
+            yield vm.vmi
+
+
+def keep_budget(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+    """Brings the budget in step with the claimed VMs, also of a paused pool. The garbage collector deletes the budget
+    with the pool."""
+    budgets = snapshot.evictions.budgets
+    if budgets is None or (wanted := wish(snapshot, now)) is None:
+        return
+    pool, labels = snapshot.pool, {meta.WARM_POOL: snapshot.pool.name}
+    yield from keep_in_step(pool, labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
+
+
+def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
+    """Seconds until the first delay of a drain ends. None without such a delay."""
+    ends = (delay_end(snapshot.pool, since) for since in snapshot.evictions.begun.values())
+    return min(((end - now).total_seconds() for end in ends if end > now), default=None)
+
+
+def budget_condition(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
+    wanted = wish(snapshot, now)
+    if wanted is not None and wanted.failure is not None:
+        yield condition(BUDGET_FAILURE, True, wanted.failure, wanted.reason)
+    else:
+        yield condition(BUDGET_FAILURE, False, Reason.NO_EVICTION_BUDGET_FAILURE)

@@ -1,0 +1,137 @@
+"""The PodDisruptionBudget of a warm pool: for which claimed VMs a drain waits, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from controllers.shared.evictions import EvictionBudget, selector
+from controllers.warmpool.actions import BudgetAction, SetEvictionBudget
+from controllers.warmpool.evictions import seconds_until_allowed
+from controllers.warmpool.plan import plan
+from controllers.warmpool.reasons import WarmPoolReason as Reason
+from controllers.warmpool.snapshot import EvictionFacts, WarmPoolSnapshot
+from controllers.warmpool.status import status, status_events
+from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from tests.controllers.warmpool.builders import NOW, UID, a_pool, a_snapshot, a_vm, a_vmi, ago
+
+LABELS = {meta.WARM_POOL: "web"}
+EC2 = {
+    "template": None,
+    "ec2": {"imageID": "ami-1", "subnets": ["subnet-1"], "keyPair": "k", "securityGroups": [], "instanceType": "m"},
+}
+
+
+def claimed(name: str, state: WarmState = WarmState.IN_USE, *, of: dict[str, Any] | None = None, **vmi: Any) -> WarmVM:
+    labels = {meta.WARM_POOL: "web", "app": "ci"}
+    return a_vm(name, state, vmi=a_vmi(name=f"web-{name}", uid=f"run-{name}", labels=labels, **vmi), **(of or {}))
+
+
+def seen(
+    *vms: WarmVM, budgets: tuple[EvictionBudget, ...] | None = (), begun: dict[str, float] | None = None, **policy: Any
+) -> WarmPoolSnapshot:
+    facts = EvictionFacts(budgets, ClusterSettings(), {uid: ago(seconds) for uid, seconds in (begun or {}).items()})
+    return a_snapshot(a_pool(0, claimPolicy=policy), *vms, evictions=facts)
+
+
+def budget(*names: str, name: str = "web", owner: str = UID, least: int | None = None, **labels: str) -> EvictionBudget:
+    pods = selector(LABELS, [f"run-{each}" for each in names]) if not labels else {"matchLabels": labels}
+    return EvictionBudget("ns", name, f"u-{name}", owner, min_available=len(names) or least, selector=pods)
+
+
+def outline(observed: WarmPoolSnapshot) -> list[Any]:
+    found = [each for each in plan(observed, NOW).actions if isinstance(each, BudgetAction)]
+    return [(a.uid, a.min_available, *a.vmi_uids) if isinstance(a, SetEvictionBudget) else "delete" for a in found]
+
+
+A, B, BOUND = claimed("a"), claimed("b"), claimed("a", WarmState.ALLOCATING)
+MOVED = claimed("b", eviction_strategy="LiveMigrate")
+
+
+@pytest.mark.parametrize(
+    ("observed", "actions"),
+    [
+        pytest.param(seen(A, B), [("", 2, "run-a", "run-b")], id="a drain waits for all claimed VMs"),
+        pytest.param(seen(B, A, budgets=(budget("a", "b"),)), [], id="it is in step"),
+        pytest.param(seen(A, B, budgets=(budget("a"),)), [("u-web", 2, "run-a", "run-b")], id="one more is claimed"),
+        pytest.param(seen(A, budgets=(budget("a", "b"),)), [("u-web", 1, "run-a")], id="a claim has ended"),
+        pytest.param(seen(budgets=(budget("a"),)), ["delete"], id="the last claim has ended"),
+        pytest.param(seen(BOUND), [("", 1, "run-a")], id="a VM that is being handed over"),
+        pytest.param(seen(a_vm("w")), [], id="a waiting VM is evicted at once, and replaced"),
+        pytest.param(seen(A, MOVED), [("", 1, "run-a")], id="an eviction moves one of them"),
+        pytest.param(seen(claimed("a", migrating=True)), [("", 2, "run-a")], id="a VM that migrates has two Pods"),
+        pytest.param(seen(claimed("a", phase="Failed")), [], id="its guest has stopped already"),
+        pytest.param(seen(claimed("a", of={"deleting": True})), [], id="its claim has ended, and it is deleted"),
+        pytest.param(seen(A, B, evictionBudget="Disabled"), [], id="it is disabled"),
+        pytest.param(seen(A, budgets=(budget("a"),), evictionBudget="Disabled"), ["delete"], id="and so deleted"),
+        pytest.param(seen(A, B, begun={"a": 599.0}), [("", 2, "run-a", "run-b")], id="the delay is not over"),
+        pytest.param(seen(A, B, begun={"a": 600.0}), [("", 1, "run-b")], id="the delay of one is over"),
+        pytest.param(seen(A, begun={"a": 60.0}, evictionDelaySeconds=60), [], id="the pool's own delay is over"),
+        pytest.param(seen(A, B, budgets=(budget("b"),), begun={"b": 9e3}), [("u-web", 1, "run-a")], id="another one"),
+        pytest.param(seen(A, budgets=(budget(app="x"),)), ["delete"], id="somebody changed its labels"),
+        pytest.param(seen(A, budgets=(replace(budget("a"), min_available=None),)), [("u-web", 1, "run-a")], id="or it"),
+        pytest.param(seen(A, budgets=(budget(name="mine", owner="", app="ci"),)), [], id="another selects the Pod"),
+        pytest.param(
+            seen(A, budgets=(budget("a"), budget(name="mine", owner="", app="ci"))), ["delete"], id="it yields to it"
+        ),
+        pytest.param(seen(A, budgets=(budget(name="db", owner="", app="db"),)), [("", 1, "run-a")], id="other Pods"),
+        pytest.param(seen(A, budgets=(budget(name="web", owner="x", app="db"),)), [], id="the name is taken"),
+        pytest.param(seen(A, budgets=None), [], id="budgets are unknown"),
+        pytest.param(
+            replace(seen(A), evictions=EvictionFacts((budget("b"),))), [], id="the strategy of the cluster is unknown"
+        ),
+        pytest.param(
+            replace(seen(A), pool=a_pool(0, paused=True)), [("", 1, "run-a")], id="a paused pool is drained too"
+        ),
+        pytest.param(replace(seen(A), pool=a_pool(0, deletionTimestamp=ago(1))), [], id="the pool is deleted"),
+        pytest.param(replace(seen(A), pool=a_pool(0, **EC2)), [], id="EC2 instances have no Pods"),
+    ],
+)
+def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actions: list[Any]) -> None:
+    assert outline(observed) == actions
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason", "word"),
+    [
+        pytest.param(seen(A), None, "", id="none"),
+        pytest.param(
+            seen(A, budgets=(budget(name="mine", owner="", app="ci"),)),
+            Reason.FOREIGN_EVICTION_BUDGET,
+            "PodDisruptionBudget mine selects Pods of the pool, and no Pod may have two; delete it, or set"
+            " spec.claimPolicy.evictionBudget: Disabled",
+            id="two budgets",
+        ),
+        pytest.param(
+            seen(A, budgets=(budget(name="web", owner="x", app="db"),)),
+            Reason.FOREIGN_EVICTION_BUDGET,
+            "has its name",
+            id="the name is taken",
+        ),
+        pytest.param(seen(A, budgets=None), Reason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
+        pytest.param(seen(a_vm("w"), budgets=None), None, "", id="no right, and no claim"),
+    ],
+)
+def test_the_condition_names_what_is_missing(observed: WarmPoolSnapshot, reason: Reason | None, word: str) -> None:
+    fresh = status(observed, NOW)
+    found = next((each for each in fresh.conditions if each.type == "EvictionBudgetFailure"), None)
+    if reason is None:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.status, found.reason) == ("True", reason)
+    assert word in (found.message or "")
+    told = {each.reason for each in status_events(observed.pool.status, fresh)}
+    assert (reason in told) is (reason is Reason.FOREIGN_EVICTION_BUDGET)
+
+
+def test_the_plan_returns_when_a_delay_ends() -> None:
+    observed = seen(A, B, begun={"a": 590.0, "b": 700.0})
+    assert seconds_until_allowed(observed, NOW) == 10
+    assert plan(observed, NOW).requeue_seconds == 10
+    assert seconds_until_allowed(seen(A, begun={"a": 700.0}), NOW) is None

@@ -62,29 +62,33 @@ def facts(claim: Json) -> Iterator[str]:
     """Whose claim it is, of which pool, and when it ends."""
     from poolhouse.api.kinds import meta
 
-    metadata, spec, status = claim["metadata"], claim.get("spec") or {}, claim.get("status") or {}
+    metadata, status = claim["metadata"], claim.get("status") or {}
     requester = (metadata.get("annotations") or {}).get(meta.REQUESTER)
     yield f"it was created at {metadata['creationTimestamp']}" + (f" by {requester}" if requester else "")
-    pool = status.get("poolName") or spec.get("poolName")
     if status.get("finishedAt"):
         gone = "its VM is deleted" if status.get("boundAt") else "it never had a VM"
         yield f"it has ended at {to_the_second(status['finishedAt'])}; {gone}"
         return
-    if status.get("phase") in FINISHED:
-        return
-    yield from (c["message"] for c in status.get("conditions") or () if c["type"] == "Evicting")
+    if status.get("phase") not in FINISHED:
+        yield from (c["message"] for c in status.get("conditions") or () if c["type"] == "Evicting")
+        yield _end(claim)
+
+
+def _end(claim: Json) -> str:
+    """What a claim waits for, or what ends it."""
+    spec, status = claim.get("spec") or {}, claim.get("status") or {}
     if spec.get("release"):
-        yield "its release was requested, and no controller has released it yet"
-    elif not status.get("boundAt"):
+        return "its release was requested, and no controller has released it yet"
+    if not status.get("boundAt"):
+        pool = status.get("poolName") or spec.get("poolName")
         which = f"the warm pool {pool}" if pool else "the default warm pool of the namespace"
         command = f"; `poolhouse warmpool why {pool}` explains the pool" if pool else ""
-        yield f"it waits for a VM of {which}{command}"
-    elif status.get("expiresAt"):
-        yield f"it ends at {to_the_second(status['expiresAt'])}; `poolhouse claim extend` moves the end"
-    elif owner := controlling_pod(claim):
-        yield f"it ends with Pod {owner['name']}"
-    else:
-        yield "it has no time limit; `poolhouse release` ends it"
+        return f"it waits for a VM of {which}{command}"
+    if status.get("expiresAt"):
+        return f"it ends at {to_the_second(status['expiresAt'])}; `poolhouse claim extend` moves the end"
+    if owner := controlling_pod(claim):
+        return f"it ends with Pod {owner['name']}"
+    return "it has no time limit; `poolhouse release` ends it"
 
 
 def past(events: Sequence[Json], uid: str) -> list[Json]:

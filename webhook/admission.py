@@ -18,7 +18,7 @@ from poolhouse.service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
 from webhook.hardware_drift import HardwareDrift, spec_text
 from webhook.patch import same
-from webhook.pod_claims import is_pod_claim
+from webhook.pod_claims import changes_pod
 from webhook.reasons import AdmissionReason
 from webhook.replica_limits import is_scale
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
@@ -123,7 +123,7 @@ def skip_reason(request: AdmissionRequest) -> str | None:
         and request.old is not None
         and same(request.old.get("spec"), (request.object or {}).get("spec"))
         and not _spec_annotations_changed(request)
-        and not is_pod_claim(request)
+        and not changes_pod(request)
     ):
         return "the spec does not change"
     return None
@@ -163,9 +163,8 @@ def complete(request: AdmissionRequest, response: AdmissionResponse, kind: Kind)
         return replace(response, object=document)
     given = annotations_of(document)
     user = request.user.get("username") if request.old is None else annotations_of(request.old).get(REQUESTER)
-    if request.old is None and is_pod_claim(
-        request
-    ):  # the controllers, as a check ensures: they name the Pod's account
+    if request.old is None and changes_pod(request):
+        # The controllers name the account of the Pod. A check refuses other authors.
         user = given.get(REQUESTER)
     wanted = {key: value for key, value in given.items() if key != REQUESTER}
     if isinstance(user, str) and user:

@@ -1,30 +1,51 @@
-"""Checks that nobody but the controllers of a virtual node makes claims for Pods.
+"""Checks that nobody but the controllers of a virtual node decides which claims belong to Pods.
 
-A claim that a Pod controls counts for the Pod's ServiceAccount, needs `allowPods` of its pool instead of
-`allowApplication`, and may name what the Pod's kubelet could mount. So its author must be able to do what kubelets do:
-patch the status of the Pod.
+A claim of a Pod counts for the Pod's ServiceAccount, needs `allowPods` of its pool instead of `allowApplication`, and
+may name what the Pod's kubelet could mount. So its author must be able to do what kubelets do: patch the status of the
+Pod. The same right is needed to take a claim from its Pod, which would fail and be replaced while its VM still runs.
+The garbage collector of Kubernetes, which does so for `--cascade=orphan`, may patch all objects.
 """
 
 import asyncio
+from dataclasses import dataclass
 
 from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
+from poolhouse.api.kinds.meta import POD_NAME, POD_UID
 from poolhouse.runtime import access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Resource
 from webhook.api_errors import cause_of
-from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
 PATH = "metadata.ownerReferences"
 POD_STATUS = Resource("", "v1", "pods/status", "Pod")
 
 
-def is_pod_claim(request: AdmissionRequest) -> bool:
-    """Whether the request makes a claim that a Pod controls, or gives a claim to another Pod."""
-    pod = controlling_pod(request.object or {})
-    return request.kind == CLAIM.kind and pod is not None and pod != controlling_pod(request.old or {})
+@dataclass(frozen=True)
+class NamedPod:
+    """A Pod as a claim names it, or only a part of its name and UID."""
+
+    name: str
+    uid: str
+
+
+def _pods(claim: Json | None) -> tuple[NamedPod, NamedPod]:
+    """The Pods that control the claim and that its annotations name, as `controllers/shared/pod_claims.py` reads them.
+    Without such a Pod, its name and UID are empty."""
+    owner, annotations = controlling_pod(claim or {}) or {}, annotations_of(claim)
+    return (
+        NamedPod(str(owner.get("name") or ""), str(owner.get("uid") or "")),
+        NamedPod(str(annotations.get(POD_NAME) or ""), str(annotations.get(POD_UID) or "")),
+    )
+
+
+def changes_pod(request: AdmissionRequest) -> bool:
+    """Whether the request makes a claim for a Pod, gives a claim to another Pod, or takes a claim from its Pod."""
+    return request.kind == CLAIM.kind and _pods(request.object) != _pods(request.old)
 
 
 class PodClaimReview:
@@ -32,18 +53,25 @@ class PodClaimReview:
         self._api, self._budget_seconds = api, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        pod = controlling_pod(request.object or {})
-        if pod is None or not is_pod_claim(request):
+        if not changes_pod(request):
             return AdmissionResponse()
-        name, user = str(pod.get("name") or ""), request.user.get("username") or "an unknown user"
-        review = access_review.subject_access_review(request.user, "patch", POD_STATUS, request.namespace, name)
+        pods = {*_pods(request.object), *_pods(request.old)} - {NamedPod("", "")}
+        for name in sorted({pod.name for pod in pods}):
+            if why := await self._refusal(request, name):
+                return AdmissionResponse(problems=(Problem(PATH, why),), forbidden=True)
+        return AdmissionResponse()
+
+    async def _refusal(self, request: AdmissionRequest, pod: str) -> str | None:
+        """Why the user may not decide which claims belong to the Pod, or None."""
+        user = request.user.get("username") or "an unknown user"
+        review = access_review.subject_access_review(request.user, "patch", POD_STATUS, request.namespace, pod)
         try:
             async with asyncio.timeout(self._budget_seconds):
                 answer = await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
         except (ApiError, TimeoutError) as error:
-            why = f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
-            return AdmissionResponse(problems=(Problem(PATH, why),), forbidden=True)
+            return f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
         if access_review.is_allowed(answer):
-            return AdmissionResponse()
-        why = f"{user} may not make a claim that Pod {name} controls: leave out `controller`; a Pod may own a claim"
-        return AdmissionResponse(problems=(Problem(PATH, why),), forbidden=True)
+            return None
+        if any(each.name == pod for each in _pods(request.old)):
+            return f"{user} may not take a claim from Pod {pod}: delete the Pod or the claim"
+        return f"{user} may not make a claim that Pod {pod} controls: leave out `controller`; a Pod may own a claim"

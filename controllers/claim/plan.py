@@ -18,6 +18,7 @@
      Ready --- its VM is lost -----------------------> Failed
        |
        +------ spec.release -----> Releasing --- DeleteVM, the VM is gone ---> Released
+       |       or its Pod is lost                              DeleteClaim, if its Pod is lost
        +------ expiresAt --------> Expired ----- DeleteVM
 
     Pending, Queued, Allocating --- bindTimeoutSeconds, or a refusal that will not pass ---> Failed
@@ -67,7 +68,7 @@ def plan(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return _end_vm(s, "its claim is being deleted") or steps.Requeue()
     if claim.finished:
         return _end_vm(s, f"its claim is {claim.status.phase}") or _clean_up(s, now)
-    if claim.spec.release or claim.status.phase == "Releasing":
+    if claim.spec.release or claim.lost_pod or claim.status.phase == "Releasing":
         return _release(s, now)
     if (end := expires_at(s)) is not None and now >= end:
         event = steps.ClaimEvent(ClaimReason.CLAIM_EXPIRED, f"the claim expired at {end:%H:%M:%S} UTC")
@@ -95,8 +96,9 @@ def _release(s: ClaimSnapshot, now: datetime) -> steps.Step:
 
 
 def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
-    """Deletes a finished claim after its time, once its VM is gone."""
-    seconds = s.claim.spec.ttl_seconds_after_finished
+    """Deletes a finished claim after its time, once its VM is gone. A claim that has lost its Pod has no time left: the
+    garbage collector, which deletes the claim of a Pod that is gone, does not know it."""
+    seconds = 0 if s.claim.lost_pod else s.claim.spec.ttl_seconds_after_finished
     if seconds is None and s.pool is not None:
         seconds = s.pool.spec.claim_policy.ttl_seconds_after_finished
     if s.claim.status.observed_generation != s.claim.generation:

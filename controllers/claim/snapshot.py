@@ -8,12 +8,12 @@ from typing import Any
 from pydantic import ValidationError
 
 from controllers.shared.invalid_spec import describe, parse_status
+from controllers.shared.pod_claims import pod_of
 from controllers.shared.sources import Source
 from controllers.warmpool.agent import ApplicationHealth
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
-from poolhouse.api.apimachinery.owner_references import controlling_pod
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import with_annotation_overrides
@@ -51,6 +51,8 @@ class Claim:
     """why the spec is invalid, or an empty string"""
     pod: Owner | None = None
     """the Pod for which the controllers made the claim"""
+    lost_pod: bool = False
+    """whether `pod` is not the controller of the claim any more"""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -88,7 +90,7 @@ class Claim:
 
 
 def parse_claim(document: Json) -> Claim:
-    metadata = document["metadata"]
+    metadata, pod = document["metadata"], pod_of(document)
     invalid_spec = ""
     try:
         with_spec = {**document, "spec": document.get("spec") or {}}
@@ -108,13 +110,9 @@ def parse_claim(document: Json) -> Claim:
         deleting=metadata.get("deletionTimestamp") is not None,
         requester=(metadata.get("annotations") or {}).get(meta.REQUESTER, ""),
         invalid_spec=invalid_spec,
-        pod=_pod(document),
+        pod=Owner("Pod", pod.name, pod.uid, "v1") if pod is not None else None,
+        lost_pod=pod is not None and pod.lost,
     )
-
-
-def _pod(document: Json) -> Owner | None:
-    pod = controlling_pod(document)
-    return Owner("Pod", str(pod.get("name") or ""), str(pod.get("uid") or ""), "v1") if pod is not None else None
 
 
 SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})

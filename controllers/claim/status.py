@@ -193,7 +193,10 @@ def retrying(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
 
 
 def releasing(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
-    why = Failure(ClaimReason.RELEASED, "the claim is being released")
+    pod, message = s.claim.pod, "the claim is being released"
+    if pod is not None and s.claim.lost_pod:
+        message = f"Pod {pod.name} is not the controller of its claim any more"
+    why = Failure(ClaimReason.RELEASED, message)
     return _status(s, now, [_false("Ready", why)], phase="Releasing")
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from math import ceil
 from typing import Any, Self
 
-from poolhouse.api.apimachinery.owner_references import controlling_pod
+from controllers.shared.pod_claims import pod_of
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds import meta
@@ -112,7 +112,7 @@ class PodClaim:
     pod_uid: str
     phase: str
     released: bool
-    """whether the release is requested"""
+    """whether the release is requested, or the claim has lost its Pod"""
     vm: str
     """the name of the VM, or the ID of the EC2 instance"""
     on_ec2: bool
@@ -142,9 +142,9 @@ class PodClaim:
 
 
 def parse_claim(document: Json) -> PodClaim | None:
-    """None for a claim that no Pod owns."""
-    owner, metadata, status = controlling_pod(document), document["metadata"], document.get("status") or {}
-    if owner is None:
+    """None for a claim that belongs to no Pod."""
+    pod, metadata, status = pod_of(document), document["metadata"], document.get("status") or {}
+    if pod is None:
         return None
     text = partial(typed, str, status)
     phase = text("phase") or "Pending"
@@ -153,10 +153,10 @@ def parse_claim(document: Json) -> PodClaim | None:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        pod=owner["name"],
-        pod_uid=owner["uid"],
+        pod=pod.name,
+        pod_uid=pod.uid,
         phase=phase,
-        released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")),
+        released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")) or pod.lost,
         vm=text("vmRef", "name") or text("instanceRef", "id") or "",
         on_ec2=bool(text("instanceRef", "id")),
         handed_over=bool(text("readyAt")),

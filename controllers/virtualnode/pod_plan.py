@@ -18,11 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
+from controllers.shared.pod_claims import claim_name
 from controllers.virtualnode.limits import excess
 from controllers.virtualnode.pod import NOTES, TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
 from controllers.virtualnode.reasons import PodReason
-from controllers.virtualnode.translate import claim_name, listed
+from controllers.virtualnode.translate import listed
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import Json

@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from math import inf
 
+from controllers.shared.pod_claims import claim_name, pod_of
 from controllers.shared.sources import PODS
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
@@ -22,9 +23,8 @@ from controllers.virtualnode.pod_plan import (
 from controllers.virtualnode.pod_status import Waiting
 from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.sources import Sources
-from controllers.virtualnode.translate import Refused, TooLarge, claim_name, claim_of
+from controllers.virtualnode.translate import Refused, TooLarge, claim_of
 from controllers.warmpool.vm_agent import VMAgents
-from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
@@ -141,7 +141,7 @@ class PodController:
             found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
         except NotFound:
             return 0.0
-        if (controller_of(found) or {}).get("uid") == pod.uid:
+        if (owner := pod_of(found)) is not None and owner.uid == pod.uid:
             return CLAIM_LAG_SECONDS
         message = f"the claim {found['metadata']['name']} exists and belongs to another object"
         return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, message), RETRY_SECONDS)

@@ -25,7 +25,7 @@ class Sources:
     pods: Informer[Pod]
     """by `namespace`"""
     claims: Informer[PodClaim | None]
-    """by `pod`, the UID of the Pod; None for a claim that no Pod owns"""
+    """by `pod`, the UID of the Pod; None for a claim that belongs to no Pod"""
     pools: Informer[PodPool]
     """by `namespace`"""
 

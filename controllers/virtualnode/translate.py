@@ -4,12 +4,12 @@ The tables have a line for each field of a Pod that a VM carries out or that it 
 refused, also those that later versions of Kubernetes add: a Pod must not run without something that it asks for.
 """
 
-import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from controllers.shared.pod_claims import claim_metadata
 from poolhouse.api.apimachinery.go_json import go_json_size
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -66,13 +66,6 @@ class TooLarge:
         )
 
 
-def claim_name(pod: str, uid: str) -> str:
-    """The name of the Pod's claim. It has the UID in it, so that a repeated request makes no second claim, and a later
-    Pod of the same name does not wait for the end of the first one's claim."""
-    digest = hashlib.sha256(uid.encode()).hexdigest()[:8]
-    return f"{pod[:54].rstrip('-.')}-{digest}"
-
-
 def claim_of(pod: Json) -> Json | Refused | TooLarge:
     """The claim of a Pod, as the controllers create it."""
     metadata, spec = pod["metadata"], pod["spec"]
@@ -86,16 +79,16 @@ def claim_of(pod: Json) -> Json | Refused | TooLarge:
     if (size := go_json_size(application)) > MAX_APPLICATION_BYTES:
         return TooLarge(size)
     account = spec.get("serviceAccountName") or "default"
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
+    own = claim_metadata(metadata["name"], metadata["uid"])
     pool = annotations.get(meta.WARM_POOL)
     return {
         "apiVersion": f"{CLAIM.group}/{CLAIM.versions[0]}",
         "kind": CLAIM.kind,
         "metadata": {
+            **own,
             "namespace": metadata["namespace"],
-            "name": claim_name(metadata["name"], metadata["uid"]),
-            "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
             "annotations": {
+                **own["annotations"],
                 **{key: annotations[key] for key in OVERRIDE_ANNOTATIONS if key in annotations},
                 meta.REQUESTER: f"system:serviceaccount:{metadata['namespace']}:{account}",
             },

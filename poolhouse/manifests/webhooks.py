@@ -54,6 +54,17 @@ def _spec_changed(annotations: Iterable[str] = ()) -> Json:
     return {"name": "changes", "expression": expression}
 
 
+def _pod_or_spec_changed(annotations: Iterable[str]) -> Json:
+    """A match condition: the request changes the spec, one of the annotations, or which Pod controls the object."""
+    before, after = (
+        f"(has({it}.metadata.ownerReferences) ? {it}.metadata.ownerReferences.filter(each, each.kind == 'Pod'"
+        " && has(each.controller) && each.controller) : [])"
+        for it in ("oldObject", "object")
+    )
+    condition = _spec_changed(annotations)
+    return {**condition, "expression": f"{condition['expression']} || {before} != {after}"}
+
+
 def _incomplete() -> Json:
     """A match condition for objects that may lack defaults: VMIs, VMs without a record of their defaults, and VMs with
     a disk or an interface that has no address."""
@@ -196,11 +207,12 @@ def _defaulting(failure_policy: str, timeout_seconds: int, condition: Json) -> J
 
 
 def _for_kinds(kinds: tuple[Kind, ...], timeout_seconds: int) -> Json:
+    annotations = {name for kind in kinds for name in kind.spec_annotations}
     return {
         "failurePolicy": "Fail",
         "timeoutSeconds": timeout_seconds,
         "rules": [_rule(k.group, k.versions, (k.plural,), "Namespaced" if k.namespaced else "Cluster") for k in kinds],
-        "matchConditions": [_NOT_DELETED, _spec_changed({name for kind in kinds for name in kind.spec_annotations})],
+        "matchConditions": [_NOT_DELETED, _pod_or_spec_changed(annotations)],
     }
 
 

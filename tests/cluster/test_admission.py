@@ -878,11 +878,12 @@ BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBind
 
 
 async def token(api: Api, namespace: str, *plurals: str) -> str:
-    """Of a new ServiceAccount that may create these, in this namespace, and is known to."""
+    """Of a new ServiceAccount that may create and patch these, in this namespace, and is known to."""
     name = "jane" if plurals else "nobody"
     await api.create(ACCOUNTS, {"metadata": {"name": name, "namespace": namespace}})
     if plurals:
-        rules = [{"apiGroups": ["kubevirt.io", "poolhouse.dev"], "resources": list(plurals), "verbs": ["create"]}]
+        groups, verbs = ["kubevirt.io", "poolhouse.dev"], ["create", "patch"]
+        rules = [{"apiGroups": groups, "resources": list(plurals), "verbs": verbs}]
         await api.request(
             "POST",
             f"/apis/{BINDINGS.group}/v1/namespaces/{namespace}/roles",

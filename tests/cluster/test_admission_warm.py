@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.shared.pod_claims import claim_metadata
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.api.kinds.meta import IMAGE_ID, REQUESTER
+from poolhouse.api.kinds.meta import IMAGE_ID, POD_UID, REQUESTER
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid
@@ -94,6 +95,37 @@ async def test_a_stored_claim_has_its_requester_and_overrides(admission: Admissi
     await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": True}})
     with pytest.raises(Invalid, match="cannot be set back"):
         await api.patch(CLAIMS, namespace, "mine", {"spec": {"release": False}})
+
+
+async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim(
+    admission: Admission, namespace: str
+) -> None:
+    """The API server asks the webhook also about a change of nothing but owner references or annotations."""
+    api, jane = admission.api, await token(admission.api, namespace, CLAIMS.plural)
+    own = claim_metadata("web-0", "u")
+    own["annotations"][REQUESTER] = f"system:serviceaccount:{namespace}:default"
+
+    async def patch(name: str, token: str | None = None, **metadata: Any) -> Json:
+        body, path = {"metadata": metadata}, CLAIMS.path(namespace, name)
+        headers = {"Content-Type": "application/merge-patch+json"}
+        found: Json = await api.request("PATCH", path, body=body, headers=headers, token=token)
+        return found
+
+    await api.request("POST", CLAIMS.path(namespace), body=here(claim(), namespace), token=jane)
+    forged = changed(here(claim(), namespace), own, "metadata")
+    with pytest.raises(Forbidden, match="may not make a claim that Pod web-0 controls"):
+        await api.request("POST", CLAIMS.path(namespace), body=forged, token=jane)
+    for metadata in ({"ownerReferences": own["ownerReferences"]}, {"annotations": own["annotations"]}):
+        with pytest.raises(Forbidden, match="may not make a claim that Pod web-0 controls"):
+            await patch("mine", jane, **metadata)
+    await patch("mine", jane, ownerReferences=[{**own["ownerReferences"][0], "controller": False}])
+    made = await api.create(CLAIMS, here(forged, namespace))
+    assert made["metadata"]["annotations"][REQUESTER] == own["annotations"][REQUESTER]
+    for metadata in ({"ownerReferences": None}, {"annotations": {POD_UID: None}}):
+        with pytest.raises(Forbidden, match="may not take a claim from Pod web-0"):
+            await patch(own["name"], jane, **metadata)
+    await patch(own["name"], jane, labels={"mine": "x"})
+    assert "ownerReferences" not in (await patch(own["name"], ownerReferences=None))["metadata"]
 
 
 @pytest.mark.sentence("5.47")

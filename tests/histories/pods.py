@@ -9,6 +9,7 @@ from typing import Any
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.component import Component, ControllerContext
+from controllers.shared.pod_claims import pod_of
 from controllers.shared.sources import PODS
 from controllers.virtualnode.pod import TERMINAL
 from controllers.virtualnode.pods import build as build_pods
@@ -16,7 +17,6 @@ from controllers.virtualnode.sources import Sources
 from controllers.warmpool.vm_agent import VMAgents
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool_and_claim import build as build_warm
-from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
@@ -50,6 +50,11 @@ ENDS: tuple[tuple[str, str, str], ...] = (
 """Restart policies of Pods, when their containers end, and how. None restarts for ever: it would never be at rest."""
 WAITS = {"FieldsNotSupported", "NoWarmPool"}
 """Reasons for which a Pod waits for ever."""
+
+
+def _pod_uid(claim: Json) -> str:
+    pod = pod_of(claim)
+    return pod.uid if pod is not None else ""
 
 
 def sized(memory: str) -> Json:
@@ -101,7 +106,7 @@ class PodHistory(ClaimHistory):
 
     def saw(self, change: Change) -> list[str]:
         if change.plural == CLAIM_RESOURCE:
-            uid = (controller_of(change.document) or {}).get("uid", "")
+            uid = _pod_uid(change.document)
             launched, phase = len(self.agents.launched.get(uid, ())), at(change.document, "status", "phase")
             deleted = change.new is None and launched and phase not in OVER
             if deleted or at(change.document, "status", "readyAt"):
@@ -248,7 +253,8 @@ class PodHistory(ClaimHistory):
         return await respell_template(self.api, WARM_POOLS, (HERE, "web"), VM_TEMPLATE, self.world.random)
 
     async def strip(self) -> str:
-        return await strip_owners(self.api, VMS, HERE, self.world.random)
+        """An administrator may also take a claim from its Pod, as the garbage collector does for `--cascade=orphan`."""
+        return await strip_owners(self.api, self.world.random.choice([VMS, CLAIMS]), HERE, self.world.random)
 
     async def _any(self, resource: Resource) -> str:
         found, _ = await self.api.list(resource, HERE)
@@ -273,9 +279,7 @@ class PodHistory(ClaimHistory):
             status = await self.desk.status()
         except ApiError as error:
             return str(error)
-        unfinished = {
-            (controller_of(each) or {}).get("uid"): each for each in claims if at(each, "status", "phase") not in OVER
-        }
+        unfinished = {_pod_uid(each): each for each in claims if at(each, "status", "phase") not in OVER}
         for pod in pods:
             if why := self._why_pod_moves(pod, unfinished.pop(pod["metadata"]["uid"], None)):
                 return f"Pod {pod['metadata']['name']} {why}: {pod.get('status')}"

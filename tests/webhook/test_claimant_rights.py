@@ -138,7 +138,7 @@ ROWS: dict[str, Callable[[], None]] = {
 }
 WITH_ADMISSION = [
     "Name a ConfigMap or a Secret for SSH keys or an application that the claimant may not get",
-    "Make a claim that counts as a Pod's",
+    "Make a claim that counts as a Pod's, or take a claim from its Pod",
 ]
 
 
@@ -159,7 +159,9 @@ def test_row(row: str) -> None:
 
 async def test_a_claim_that_counts_as_that_of_a_pod(webhook: RunningWebhook) -> None:
     await test_pod_claims.test_others_are_refused(webhook)
-    await test_pod_claims.test_nobody_gives_a_claim_to_a_pod_later(webhook)
+    controlled, owned = test_pod_claims.of_a_pod(), test_pod_claims.OWNED
+    for before, after in ((owned, controlled), (controlled, owned)):
+        await test_pod_claims.test_nobody_else_changes_the_pod_of_a_claim(webhook, before, after, "jane may")
 
 
 async def test_a_secret_that_the_claimant_may_not_get(webhook: RunningWebhook) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.api.kinds.meta import REQUESTER
+from poolhouse.api.kinds.meta import POD_NAME, POD_UID, REQUESTER
 from tests.kinds.warm import claim
 from tests.runtime.faulty_server import Request, Script
 from tests.webhook.builders import Json, request, review
@@ -16,9 +16,11 @@ from webhook.admission import complete, skip_reason, validate_kind
 BUILDER = "system:serviceaccount:shop:builder"
 
 
-def of_a_pod(*, controller: bool = True, kind: str = "Pod") -> Json:
-    document = claim(poolName="web", annotations={REQUESTER: BUILDER})
-    reference = {"apiVersion": "v1", "kind": kind, "name": "web-0", "uid": "u", "controller": controller}
+def of_a_pod(
+    *, controller: bool = True, kind: str = "Pod", name: str = "web-0", uid: str = "u", **annotations: str
+) -> Json:
+    document = claim(poolName="web", annotations={REQUESTER: BUILDER, **annotations})
+    reference = {"apiVersion": "v1", "kind": kind, "name": name, "uid": uid, "controller": controller}
     document["metadata"] |= {"namespace": "shop", "ownerReferences": [reference]}
     return document
 
@@ -46,10 +48,45 @@ async def test_others_are_refused(webhook: RunningWebhook) -> None:
     assert "jane may not make a claim that Pod web-0 controls" in status["message"]
 
 
-async def test_nobody_gives_a_claim_to_a_pod_later(webhook: RunningWebhook) -> None:
+OWNED = of_a_pod(controller=False)
+NOTED = of_a_pod(**{POD_NAME: "web-0", POD_UID: "u"})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        pytest.param(OWNED, of_a_pod(), "jane may not make a claim that Pod web-0 controls", id="gives it to a Pod"),
+        pytest.param(
+            OWNED,
+            {**OWNED, "metadata": OWNED["metadata"] | {"annotations": NOTED["metadata"]["annotations"]}},
+            "jane may not make a claim",
+            id="names a Pod in its annotations",
+        ),
+        pytest.param(of_a_pod(), OWNED, "jane may not take a claim from Pod web-0", id="takes it from its Pod"),
+        pytest.param(NOTED, of_a_pod(), "jane may not take a claim from Pod web-0", id="removes the annotations"),
+        pytest.param(of_a_pod(), of_a_pod(uid="v"), "jane may not take a claim", id="gives it to a later Pod"),
+        pytest.param(of_a_pod(), of_a_pod(kind="Job"), "jane may not take a claim", id="gives it to a Job"),
+    ],
+)
+async def test_nobody_else_changes_the_pod_of_a_claim(
+    webhook: RunningWebhook, before: Json, after: Json, words: str
+) -> None:
     webhook.api_server.script = deciding(False, [])
-    status = (await webhook.review(review(of_a_pod(), old=of_a_pod(controller=False))))["status"]
+    status = (await webhook.review(review(after, old=before)))["status"]
     assert status["code"] == 403
+    assert words in status["message"]
+
+
+async def test_a_claim_changes_its_pod_with_rights_on_both(webhook: RunningWebhook) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = deciding(True, asked)
+    assert (await webhook.review(review(of_a_pod(name="web-1"), old=of_a_pod())))["allowed"]
+    assert [each["name"] for each in asked] == ["web-0", "web-1"]
+
+
+async def test_the_garbage_collector_may_take_a_claim_from_its_pod(webhook: RunningWebhook) -> None:
+    webhook.api_server.script = deciding(True, [])
+    assert (await webhook.review(review(OWNED, old=of_a_pod())))["allowed"]
 
 
 @pytest.mark.parametrize("code", [403, 500])

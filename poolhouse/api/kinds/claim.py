@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.application import Application
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.checks import claim
@@ -213,5 +212,5 @@ CLAIM = Kind(
     records_requester=True,
     deleted_by_controllers=True,
     on_create=claim.with_annotation_overrides,
-    spec_annotations=(*claim.OVERRIDE_ANNOTATIONS, meta.REQUESTER),
+    spec_annotations=(*claim.OVERRIDE_ANNOTATIONS, *claim.RECORDED_ANNOTATIONS),
 )

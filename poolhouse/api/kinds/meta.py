@@ -123,8 +123,8 @@ REQUESTER = f"{DOMAIN}/requester"
 # A Secret that a warm pool's template names in an access credential. Each VM gets its own Secret, with the VM's postfix
 # in the name. The Secret is empty until the handover, and then contains the keys of the claim's user.
 CLAIM_KEY = "poolhouse-claim-key"
-# Annotations of a warm VM: its claim, the Pod that controls the claim, times, and other state that a restarted
-# controller needs.
+# Annotations of a warm VM: its claim, the Pod of the claim, times, and other state that a restarted controller needs.
+# The claim names its Pod in the same annotations.
 CLAIM_NAME = f"{DOMAIN}/claim-name"
 POD_NAME = f"{DOMAIN}/pod-name"
 POD_UID = f"{DOMAIN}/pod-uid"

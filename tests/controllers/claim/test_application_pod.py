@@ -9,6 +9,7 @@ import pytest
 
 from controllers.claim.application_pod import read_pod
 from controllers.claim.snapshot import Failure, parse_claim
+from controllers.shared.pod_claims import claim_metadata
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unreachable
 from poolhouse.runtime.resource import Resource
@@ -18,7 +19,7 @@ Json = dict[str, Any]
 TOKEN = {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "tokens", "key": "ci"}}}
 COLOUR = {"name": "COLOUR", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "colour"}}}
 IMAGE = {"name": "web", "image": "nginx:1"}
-POD = {"apiVersion": "v1", "kind": "Pod", "name": "web-0", "uid": "pod-uid", "controller": True}
+POD = claim_metadata("web-0", "pod-uid")
 
 
 class Objects:
@@ -38,13 +39,13 @@ class Objects:
         return {"data": {key: b64encode(text.encode()).decode() for key, text in found.items()}}
 
 
-def claim_of(*containers: Json, owner: Json | None = None, **application: Any) -> Json:
-    metadata = {"namespace": "ns", "name": "mine", "uid": "claim-uid", "ownerReferences": [owner] if owner else []}
+def claim_of(*containers: Json, metadata: Json | None = None, **application: Any) -> Json:
+    metadata = {"namespace": "ns", "name": "mine", "uid": "claim-uid", **(metadata or {})}
     return {"metadata": metadata, "spec": {"application": {"containers": list(containers), **application}}}
 
 
-async def pod(objects: Objects, *containers: Json, owner: Json | None = None, **application: Any) -> Json | Failure:
-    return await read_pod(cast(Api, objects), parse_claim(claim_of(*containers, owner=owner, **application)))
+async def pod(objects: Objects, *containers: Json, metadata: Json | None = None, **application: Any) -> Json | Failure:
+    return await read_pod(cast(Api, objects), parse_claim(claim_of(*containers, metadata=metadata, **application)))
 
 
 async def spec(objects: Objects, *containers: Json, **application: Any) -> Json:
@@ -101,15 +102,15 @@ async def test_credentials_of_registries_are_joined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("owner", "name", "uid"),
+    ("metadata", "name", "uid"),
     [
-        pytest.param(None, "mine", "claim-uid", id="the claim"),
-        pytest.param(POD, "web-0", "pod-uid", id="the Pod that owns the claim"),
-        pytest.param({**POD, "kind": "Job"}, "mine", "claim-uid", id="another owner"),
+        pytest.param({}, "mine", "claim-uid", id="the claim"),
+        pytest.param(POD, "web-0", "pod-uid", id="the Pod of the claim"),
+        pytest.param(POD | {"name": "mine"}, "mine", "claim-uid", id="a claim that a user gave to a Pod"),
     ],
 )
-async def test_the_identity_of_the_application(owner: Json | None, name: str, uid: str) -> None:
-    found = await pod(Objects(), IMAGE, owner=owner, labels={"app": "web"}, annotations={"note": "x"})
+async def test_the_identity_of_the_application(metadata: Json, name: str, uid: str) -> None:
+    found = await pod(Objects(), IMAGE, metadata=metadata, labels={"app": "web"}, annotations={"note": "x"})
     assert isinstance(found, dict)
     assert found["metadata"] == {
         "namespace": "ns",

@@ -9,13 +9,18 @@ import pytest
 
 from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of, parse_pod_note
-from controllers.claim.steps import CheckHealth, DeleteVM, ReadApplication, Requeue, Step, UpdateStatus
+from controllers.claim.snapshot import parse_claim
+from controllers.claim.steps import CheckHealth, DeleteClaim, DeleteVM, ReadApplication, Requeue, Step, UpdateStatus
+from controllers.shared.pod_claims import claim_metadata
 from controllers.warmpool.agent import application_health
 from controllers.warmpool.warm_vm import Owner
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool
+
+Json = dict[str, Any]
 
 RUNNING = application_health({"phase": "Running"})
 EC2 = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "protocol": "GRPC", "port": 8200}
@@ -97,3 +102,38 @@ def test_which_grace_period_counts(facts: Any, grace: int) -> None:
 
     assert isinstance(step(grace + 1.0), Requeue)
     assert isinstance(step(grace + 2.0), DeleteVM)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({}, "Releasing", id="before it has a VM"),
+        pytest.param(bound_status("m", phase="Ready"), "Releasing", id="while its VM is in use"),
+        pytest.param(bound_status("m", phase="Releasing"), DeleteVM, id="its VM is deleted"),
+        pytest.param(bound_status("m", phase="Released"), DeleteVM, id="also if the claim has ended already"),
+    ],
+)
+def test_a_claim_that_has_lost_its_pod_is_released(status: Json, expected: Any) -> None:
+    claim = replace(a_claim(status=status), pod=POD, lost_pod=True)
+    vms = [claimed_vm("m", WarmState.IN_USE)] if status else []
+    step = plan(snapshot(claim, *vms), NOW)
+    if isinstance(step, UpdateStatus):
+        (condition,) = (each for each in step.status.conditions if each.type == "Ready")
+        assert condition.message == "Pod web-0 is not the controller of its claim any more"
+        assert step.status.phase == expected
+    else:
+        assert isinstance(step, expected)
+
+
+def test_a_claim_that_has_lost_its_pod_is_deleted_after_its_vm() -> None:
+    """The garbage collector deletes the claims of Pods that are gone, by their owner references."""
+    released = replace(a_claim(status={"phase": "Released"}), pod=POD)
+    assert plan(snapshot(released), NOW) == Requeue()
+    assert plan(snapshot(replace(released, lost_pod=True)), NOW) == DeleteClaim()
+
+
+def test_a_user_who_gives_a_claim_to_a_pod_gains_nothing() -> None:
+    document = {"metadata": claim_metadata("web-0", "u") | {"uid": "c"}, "spec": {"poolName": "web"}}
+    assert parse_claim(document).pod == POD
+    forged = {**document, "metadata": {**document["metadata"], "name": "mine"}}
+    assert parse_claim(forged).pod is None

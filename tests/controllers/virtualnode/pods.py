@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from controllers.shared.pod_claims import claim_metadata
+
 Json = dict[str, Any]
 
 CONTAINER: Json = {"name": "main", "image": "alpine", "command": ["sleep", "1"], "resources": {}}
@@ -46,17 +48,24 @@ CLAIM_OF_WEB = "web-a24a7f55"
 
 
 def claim(
-    phase: str = "Ready", *, vm: str = "warm-1", application: Json | None = None, release: bool = False, **status: Any
+    phase: str = "Ready",
+    *,
+    vm: str = "warm-1",
+    application: Json | None = None,
+    release: bool = False,
+    lost: bool = False,
+    **status: Any,
 ) -> Json:
-    """The claim of the Pod, as the API server stores it. `why` is the condition that is False."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "web", "uid": "u-1", "controller": True}
+    """The claim of the Pod, as the API server stores it. `why` is the condition that is False. A lost claim has no
+    owner reference to the Pod any more."""
+    own = claim_metadata("web", "u-1") | ({"ownerReferences": []} if lost else {})
     kind = "Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready"
     why = status.pop("why", None)
     conditions = [{"type": kind, "status": "False", "reason": why[0], "message": why[1]}] if why else []
     ready = {"readyAt": "2026-01-01T00:00:05Z", "boundAt": "2026-01-01T00:00:04.5Z"}
     handed_over = ready if phase == "Ready" or (vm and phase in ("Releasing", "Released", "Expired", "Failed")) else {}
     return {
-        "metadata": {"namespace": "ns", "name": CLAIM_OF_WEB, "uid": "c-1", "ownerReferences": [owner]},
+        "metadata": {**own, "namespace": "ns", "uid": "c-1"},
         "spec": {"release": release},
         "status": {
             "phase": phase,

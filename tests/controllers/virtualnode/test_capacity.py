@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from controllers.shared.pod_claims import claim_metadata
 from controllers.virtualnode.capacity import MAX_FREE, capacity
 from controllers.virtualnode.pod import MAX_CREATED, parse_claim, parse_pod, parse_pool
 from controllers.virtualnode.pods import build as build_pods
@@ -32,10 +33,10 @@ def pool(*, ready: int = 0, claimed: int = 0, queued: int = 0, deleted: bool = F
     return {"metadata": metadata, "spec": {"claimPolicy": policy, **spec}, "status": status}
 
 
-def claim(*, phase: str = "Ready", owner: str = "Pod", vm: str | None = "vmRef", of: str = "u-1") -> dict[str, Any]:
-    owners = [{"apiVersion": "v1", "kind": owner, "name": "p", "uid": of, "controller": True}]
+def claim(*, phase: str = "Ready", vm: str | None = "vmRef", of: str = "u-1") -> dict[str, Any]:
+    own = claim_metadata("p", of) if of else {"name": "c"}
     status = {"phase": phase, **({vm: {"name": "x", "id": "x"}} if vm else {})}
-    return {"metadata": {"namespace": "n", "name": "c", "uid": "c", "ownerReferences": owners}, "status": status}
+    return {"metadata": {**own, "namespace": "n", "uid": "c"}, "status": status}
 
 
 def a_pod(uid: str = "u-1", *, phase: str = "Pending", **requests: str) -> dict[str, Any]:
@@ -71,7 +72,7 @@ WARM_VM = {"poolhouse.dev/warm-vm": "1"}
             5,
             id="VMs that Pods hold stay places",
         ),
-        pytest.param([pool(ready=3)], [claim(owner="Build")], [], 3, 3, id="VMs that other owners hold are none"),
+        pytest.param([pool(ready=3)], [claim(of="")], [], 3, 3, id="VMs that users hold are none"),
         pytest.param(
             [pool(ready=3)],
             [claim(phase="Released")],

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from controllers.shared.pod_claims import claim_metadata
 from controllers.virtualnode.callers import TOKEN_REVIEWS, user_of
 from controllers.virtualnode.endpoint import KubeletApp
 from controllers.virtualnode.logs import LogReader, log_request
@@ -32,8 +33,7 @@ VMI = {"metadata": {"name": "vm", "namespace": "n", "uid": "i", "ownerReferences
 
 
 def a_claim(**status: Any) -> PodClaim:
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "app", "uid": "p", "controller": True}
-    metadata = {"namespace": "n", "name": "app", "uid": "c", "ownerReferences": [owner]}
+    metadata = {**claim_metadata("app", "p"), "namespace": "n", "uid": "c"}
     found = parse_claim({"metadata": metadata, "status": {"phase": "Ready", **status}})
     assert found is not None
     return found

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.reasons import ClaimReason
+from controllers.shared.pod_claims import claim_name
 from controllers.virtualnode.pod import PodPool, parse_claim, parse_pod, parse_pool
 from controllers.virtualnode.pod_plan import (
     PASSING,
@@ -23,7 +24,6 @@ from controllers.virtualnode.pod_plan import (
 )
 from controllers.virtualnode.pod_status import Waiting
 from controllers.virtualnode.reasons import PodReason
-from controllers.virtualnode.translate import claim_name
 from poolhouse.api.apimachinery.merge_patch import apply_patch
 from tests.controllers.virtualnode.pods import CLAIM_OF_WEB, Json, claim, pod
 
@@ -63,6 +63,7 @@ def test_the_name_of_the_claim() -> None:
         pytest.param(pod(metadata=DELETED), claim("Queued", vm=""), ReleaseClaim, id="a queued one frees its place"),
         pytest.param(pod(metadata=DELETED), claim(), ReleaseClaim, id="a running one ends first"),
         pytest.param(pod(metadata=DELETED), claim("Queued", vm="", release=True), Wait, id="and is released once"),
+        pytest.param(pod(metadata=DELETED), claim(lost=True, vm=""), Wait, id="nor by the Pod that lost it"),
         pytest.param(pod(metadata=DELETED), claim("Released"), RemovePod, id="a Pod goes after its VM"),
         pytest.param(pod(metadata=DELETED), claim("Failed"), RemovePod, id="also if its VM was lost"),
         pytest.param(pod(status=ENDED), claim(), ReleaseClaim, id="a Pod that has ended keeps no VM"),

@@ -6,9 +6,12 @@ from typing import Any
 
 import pytest
 
-from controllers.virtualnode.translate import Refused, claim_name, claim_of
+from controllers.shared.pod_claims import ClaimingPod, pod_of
+from controllers.virtualnode.translate import Refused, claim_of
 from poolhouse.api.kinds import meta
 from tests.controllers.virtualnode.pods import TOKEN, TOKEN_MOUNT, TOKEN_SOURCES, Json, pod
+
+OF_WEB = {meta.POD_NAME: "web", meta.POD_UID: "u-1"}
 
 
 def translated(**parts: Any) -> Json:
@@ -46,15 +49,9 @@ def test_the_claim_belongs_to_the_pod() -> None:
         }
     ]
     assert claim["metadata"]["namespace"] == "ns"
-    assert claim["metadata"]["annotations"] == {meta.REQUESTER: "system:serviceaccount:ns:builder"}
+    assert claim["metadata"]["annotations"] == {**OF_WEB, meta.REQUESTER: "system:serviceaccount:ns:builder"}
+    assert pod_of(claim) == ClaimingPod("web", "u-1")
     assert "poolName" not in claim["spec"]
-
-
-@pytest.mark.parametrize("name", ["web", "a" * 63, "a" * 53 + "." + "b" * 60, "x" * 253])
-def test_a_claim_has_a_valid_name_that_only_this_pod_gets(name: str) -> None:
-    assert len(claim_name(name, "u-1")) <= 63
-    assert claim_name(name, "u-1") == claim_name(name, "u-1") != claim_name(name, "u-2")
-    assert ".-" not in claim_name(name, "u-1")
 
 
 def test_the_annotations_of_the_pod_choose_the_pool_and_the_instance() -> None:
@@ -68,6 +65,7 @@ def test_the_annotations_of_the_pod_choose_the_pool_and_the_instance() -> None:
     claim = translated(metadata={"annotations": chosen, "labels": {"app": "web"}})
     assert claim["spec"]["poolName"] == "mac"
     assert claim["metadata"]["annotations"] == {
+        **OF_WEB,
         "poolhouse.dev/image-id": "tiny",
         "compute.amazonaws.com/instance-type": "m5.large",
         meta.REQUESTER: "system:serviceaccount:ns:builder",

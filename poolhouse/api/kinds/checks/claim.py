@@ -13,6 +13,8 @@ from poolhouse.api.kinds.meta import (
     INSTANCE_PROFILE,
     INSTANCE_TYPE,
     KEY_PAIR,
+    POD_NAME,
+    POD_UID,
     REQUESTER,
     SECURITY_GROUPS,
     SUBNET_ID,
@@ -37,6 +39,8 @@ OVERRIDE_ANNOTATIONS = {
 }
 """field of `spec.overrides` by annotation, those of Poolhouse first, which win; the values of `securityGroups` are
 separated by commas"""
+RECORDED_ANNOTATIONS = (REQUESTER, POD_NAME, POD_UID)
+"""who made the claim, and the Pod for which the controllers made it"""
 _IMMUTABLE_MESSAGE = "cannot be changed, only ttlSeconds, ttlSecondsAfterFinished and release can; create another claim"
 _RELEASE_MESSAGE = "cannot be set back: the VM is being deleted"
 
@@ -131,7 +135,8 @@ def unknown_annotations(document: Json) -> Iterator[Problem]:
     given = at(document, "metadata", "annotations")
     for key in given if isinstance(given, dict) else ():
         prefix, _, name = str(key).partition("/")
-        if prefix in (DOMAIN, VIRTUAL_KUBELET) and key not in OVERRIDE_ANNOTATIONS and key != REQUESTER:
+        known = key in OVERRIDE_ANNOTATIONS or key in RECORDED_ANNOTATIONS
+        if prefix in (DOMAIN, VIRTUAL_KUBELET) and not known:
             path, advice = child_path("metadata.annotations", key), _advice(prefix, name)
             yield Problem(path, f"is not an annotation of a claim; {advice}")
 

@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 import yaml
 
 from controllers.shared.sources import JOBS, PODS
+from controllers.virtualnode.pod import TERMINAL
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
@@ -211,3 +213,33 @@ async def test_a_pod_whose_claim_is_deleted_fails_and_gets_no_other_claim(shop: 
     await until(lambda: reason(shop), "ClaimLost")
     assert (await shop.status())["phase"] == "Failed"
     assert await shop.names(CLAIMS) == []
+
+
+@pytest.mark.parametrize("grace_seconds", [None, 0])
+async def test_no_vm_outlives_a_pod_whose_claim_the_garbage_collector_orphans(
+    shop: Shop, grace_seconds: int | None
+) -> None:
+    """`kubectl delete pod --cascade=orphan`, also with `--force`."""
+    await shop.pool()
+    await shop.pod()
+    await eventually(shop.is_running)
+    vm = await shop.vm_of("hello")
+    await shop.api.delete(PODS, shop.namespace, "hello", propagation="Orphan", grace_seconds=grace_seconds)
+    await until(lambda: shop.names(PODS), [])
+    await until(lambda: shop.names(CLAIMS), [])
+    assert vm not in await shop.names(VMS)
+
+
+async def test_a_pod_ends_with_its_vm_if_its_claim_is_taken_from_it(shop: Shop) -> None:
+    await shop.pool()
+    await shop.pod()
+    await eventually(shop.is_running)
+    vm, (claim,) = await shop.vm_of("hello"), await shop.names(CLAIMS)
+    await shop.api.patch(CLAIMS, shop.namespace, claim, {"metadata": {"ownerReferences": None}})
+    await until(lambda: shop.names(CLAIMS), [])
+    assert vm not in await shop.names(VMS)
+
+    async def has_ended() -> bool:
+        return (await shop.status())["phase"] in TERMINAL
+
+    await eventually(has_ended)

@@ -43,14 +43,13 @@ async def other_object(api: Api, namespace: str, name: str) -> str:
 
 async def _explain(api: Api, namespace: str, name: str) -> Json:
     from controllers.claim.snapshot import CLAIMS
+    from controllers.shared.pod_claims import claim_name, pod_of
     from controllers.shared.sources import PODS
-    from controllers.virtualnode.translate import claim_name
-    from poolhouse.api.apimachinery.owner_references import controller_of
 
     pod = await api.get(PODS, namespace, name)
     uid = pod["metadata"]["uid"]
     claim = await _find(api, CLAIMS, namespace, claim_name(name, uid))
-    if claim is not None and (controller_of(claim) or {}).get("uid") != uid:
+    if claim is not None and pod_of(claim) is None:
         claim = None
     past = why_claim.past(await events_about(api, namespace, name), uid)
     if claim is not None:

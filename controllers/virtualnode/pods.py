@@ -25,6 +25,7 @@ from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.sources import Sources
 from controllers.virtualnode.translate import Refused, TooLarge, claim_of
 from controllers.warmpool.vm_agent import VMAgents
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
@@ -141,7 +142,7 @@ class PodController:
             found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
         except NotFound:
             return 0.0
-        if (owner := pod_of(found)) is not None and owner.uid == pod.uid:
+        if _belongs_to(found, pod):
             return CLAIM_LAG_SECONDS
         message = f"the claim {found['metadata']['name']} exists and belongs to another object"
         return self._refuse(pod, Waiting(PodReason.FAILED_CLAIM, message), RETRY_SECONDS)
@@ -155,7 +156,7 @@ class PodController:
             found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
         except NotFound:
             return False
-        return bool((controller_of(found) or {}).get("uid") == pod.uid)
+        return _belongs_to(found, pod)
 
     def _refuse(self, pod: Pod, why: Waiting, seconds: float) -> float:
         """Remembers why, so that the next reconcile writes it."""
@@ -176,6 +177,11 @@ class PodController:
 
     def _pools_of(self, pod: Pod) -> list[PodPool]:
         return self.pools.by("namespace", pod.namespace)
+
+
+def _belongs_to(claim: Json, pod: Pod) -> bool:
+    of = pod_of(claim)
+    return of is not None and of.uid == pod.uid
 
 
 def build(api: Api, events: EventRecorder, sources: Sources, vm_agents: VMAgents) -> Controller[Key]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from controllers.shared.pod_claims import claim_metadata
 from controllers.shared.vmi import VMI
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_pod
@@ -21,7 +22,7 @@ NAMED = {"annotations": {"poolhouse.dev/claim-name": CLAIM_OF_WEB}}
 DELETED = {**NAMED, "deletionTimestamp": "2026-01-01T00:00:59Z"}
 RUNNING, ENDED = {"phase": "Running"}, {"phase": "Succeeded"}
 OF_ANOTHER = claim()
-OF_ANOTHER["metadata"]["ownerReferences"][0]["uid"] = "u-2"
+OF_ANOTHER["metadata"] |= claim_metadata("web", "u-2") | {"name": CLAIM_OF_WEB}
 
 
 class Server:

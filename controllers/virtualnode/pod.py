@@ -36,6 +36,7 @@ class Pod:
     containers: Mapping[str, str]
     """images by name, in the order of the spec"""
     init_containers: Mapping[str, str]
+    ephemeral_containers: Mapping[str, str]
     readiness_gates: tuple[str, ...]
     restart_policy: str
     active_deadline_seconds: int | None
@@ -68,6 +69,7 @@ def parse_pod(document: Json) -> Pod:
         pool=annotations.get(meta.WARM_POOL, ""),
         containers=_images(spec.get("containers")),
         init_containers=_images(spec.get("initContainers")),
+        ephemeral_containers=_images(spec.get("ephemeralContainers")),
         readiness_gates=tuple(each["conditionType"] for each in spec.get("readinessGates") or ()),
         restart_policy=spec.get("restartPolicy") or "Always",
         active_deadline_seconds=spec.get("activeDeadlineSeconds"),

@@ -48,6 +48,7 @@ def running_status(pod: Pod, claim: PodClaim, now: datetime) -> Json:
         "message": report.get("message") or None if phase in TERMINAL else None,
         "startTime": pod.status.get("startTime") or format_time(known_time(claim.bound_at) or now),
         **_addresses(claim.addresses),
+        **_ephemeral(pod, now),
     }
     first = _containers(pod, "initContainerStatuses", pod.init_containers, report.get("initContainers") or (), "")
     reason = "ContainerCreating" if all(_succeeded(each) for each in first) else "PodInitializing"
@@ -136,6 +137,25 @@ def _containers(
         if field == "initContainerStatuses":  # for these, ready means that they have succeeded
             found[-1]["ready"] = _succeeded(found[-1])
     return found
+
+
+def _ephemeral(pod: Pod, now: datetime) -> Json:
+    """Ephemeral containers have ended before they ran, so that `kubectl debug` waits for none and says why."""
+    if not pod.ephemeral_containers:
+        return {}
+    known = {each["name"]: each for each in pod.status.get("ephemeralContainerStatuses") or ()}
+    ended = {
+        "exitCode": LOST_EXIT_CODE,
+        "reason": "EphemeralContainersNotSupported",
+        "message": "the virtual node adds no container to a Pod; use kubectl logs, or the console of the VM",
+        "startedAt": None,
+        "finishedAt": format_time(now),
+    }
+    never = {"imageID": "", "ready": False, "restartCount": 0, "state": {"terminated": ended}}
+    found = (
+        known.get(name) or {"name": name, "image": image, **never} for name, image in pod.ephemeral_containers.items()
+    )
+    return {"ephemeralContainerStatuses": list(found)}
 
 
 def _state(report: Json) -> Json:

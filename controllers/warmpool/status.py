@@ -193,13 +193,21 @@ def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
     provisioning = snapshot.in_state(WarmState.PROVISIONING, WarmState.STANDING_BY)
     if provisioning or missing(snapshot, now) or len(snapshot.depth) > snapshot.target:
         progress = f"the pool has {count_of(len(snapshot.depth), snapshot.target, 'VM')}"
-        message = f"{progress}; {snapshot.last_error}" if snapshot.last_error else progress
+        message = "; ".join(filter(None, (progress, _why_not_ready(snapshot), snapshot.last_error)))
         return condition("Progressing", True, Reason.SCALING, message)
     if snapshot.last_error:
         return condition("Progressing", True, Reason.SCALING, snapshot.last_error)
     if unknown := _why_unknown(snapshot):
         return condition("Progressing", True, Reason.HEALTH_UNKNOWN, f"{unknown}; they are not replaced yet")
     return condition("Progressing", True, Reason.COMPLETE, "all VMs are ready and of the current template")
+
+
+def _why_not_ready(snapshot: WarmPoolSnapshot) -> str:
+    """What the checks of the VMs that boot say. Without numbers, so that the status is not written for each VM."""
+    running = [vm for vm in snapshot.in_state(WarmState.PROVISIONING) if vm.vmi is not None and vm.vmi.running]
+    failed = [found for vm in running if (found := snapshot.health_of(vm).running).verdict == "Failed"]
+    reasons = sorted({each.reason for each in failed} - {"NotReady"})  # which each VM is at first
+    return f"VMs that run are not ready: {', '.join(reasons)}" if reasons else ""
 
 
 def _obstacles(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[tuple[str, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -222,3 +223,15 @@ def test_deadline(seconds: int | None, end: datetime | None) -> None:
     given = {} if seconds is None else {"activeDeadlineSeconds": seconds}
     assert deadline(a_pod(status={"startTime": "2026-01-01T00:00:00Z"}, **given)) == end
     assert deadline(a_pod(**given)) is None
+
+
+def test_an_ephemeral_container_has_ended_before_it_runs() -> None:
+    spec = {"ephemeralContainers": [{"name": "debugger-x7", "image": "busybox"}]}
+    status = running(spec=spec)
+    (found,) = status["ephemeralContainerStatuses"]
+    assert (found["name"], found["image"]) == ("debugger-x7", "busybox")
+    assert found["state"]["terminated"]["reason"] == "EphemeralContainersNotSupported"
+    stored = json.loads(json.dumps(status))
+    later = running_status(a_pod(status=stored, **spec), a_claim(), NOW + timedelta(hours=1))
+    assert later["ephemeralContainerStatuses"] == stored["ephemeralContainerStatuses"]
+    assert "ephemeralContainerStatuses" not in running()

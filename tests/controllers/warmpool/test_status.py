@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason
-from controllers.warmpool.snapshot import WarmPoolSnapshot
+from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
 from controllers.warmpool.status import invalid_spec_status, status, status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import NO_OWNER, is_unowned
@@ -226,6 +227,22 @@ def test_conditions(observed: WarmPoolSnapshot, kind: str, expected: tuple[str, 
             "Progressing",
             "the pool has 0 of 1 VM; EC2 answered RequestLimitExceeded",
             id="last error",
+        ),
+        pytest.param(
+            a_snapshot(
+                2,
+                a_vm("a", NEW),
+                a_vm("b", NEW),
+                a_vm("c", NEW, vmi=None),
+                health={
+                    "a": VMHealth(Health("Failed", "NoAnswer", "the agent at 10.0.0.1:8200: DEADLINE_EXCEEDED")),
+                    "b": VMHealth(Health("Failed", "NotReady", "conditions of the VMI that are not True: Ready")),
+                    "c": VMHealth(Health("Failed", "NotRunning", "the VM does not run")),
+                },
+            ),
+            "Progressing",
+            "the pool has 3 of 2 VMs; VMs that run are not ready: NoAnswer",
+            id="an agent that does not answer",
         ),
     ],
 )

@@ -52,6 +52,7 @@ from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.runtime.transport import Request
 from poolhouse.service.health import HEALTH_PATHS, health_app
 from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.request_body import MAX_BODY_BYTES
 from tests.fuzz import documents
 from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
 from tests.planning import InlinePlanner
@@ -364,7 +365,7 @@ REFUSED = [
     pytest.param({"content": b"[]"}, 400, id="a list"),
     pytest.param({"content": b"{"}, 400, id="no JSON"),
     pytest.param({"content": b'{"a": NaN}'}, 400, id="a number that JSON does not have"),
-    pytest.param({"content": b" " * 4_000_000}, 413, id="a large body"),
+    pytest.param({"content": b" " * (MAX_BODY_BYTES + 1)}, 413, id="a large body"),
 ]
 
 

@@ -85,6 +85,11 @@ class ClaimObserver:
             pool_full=self.allocator.is_full(pool),
         )
 
+    def requeue_after(self, claim: Claim, record: ClaimRecord, step: Requeue) -> float | None:
+        """Seconds until the next reconcile. A VM that the store does not show may be gone, and then has no event."""
+        hidden = record.seconds_until_shown(self.allocator.stores.vms.vms.by("claim", claim.uid), self.clock())
+        return min((each for each in (step.after_seconds, hidden) if each is not None), default=None)
+
     def _pool_of(self, claim: Claim, vms: tuple[WarmVM, ...]) -> WarmPool | None:
         """The pool of the claim's VM. None if the pool was deleted, even if a new pool has its name."""
         uid = next((vm.pool_uid for vm in vms if vm.uid == claim.vm_uid or not claim.vm_uid), "")
@@ -150,7 +155,8 @@ class ClaimController:
             if isinstance(step, Requeue):
                 if snapshot.claim.finished and not snapshot.vms:
                     self.allocator.forget(cached.uid)
-                return step.after_seconds
+                    return step.after_seconds
+                return self.observe.requeue_after(cached, record, step)
             await self._take_step(snapshot, step, record)
             after = claims.get(key)
             if after is None or after.uid != cached.uid:  # the event of the new claim has enqueued it

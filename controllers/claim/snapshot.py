@@ -255,6 +255,8 @@ class ClaimRecord:
     """the claim after the last write of this process"""
     vms: dict[str, tuple[WarmVM, float]] = field(default_factory=dict)
     """VMs after the last write or read of this process, with its time, by UID"""
+    gone: set[str] = field(default_factory=set)
+    """UIDs of VMs whose deletion the store has shown. The answer to an earlier write may come later."""
     own: set[str] = field(default_factory=set)
     """UIDs of the VMs that this process has reserved or created for the claim"""
     reserved: dict[str, Key] = field(default_factory=dict)
@@ -321,12 +323,19 @@ class ClaimRecord:
         return cached
 
     def remember(self, vm: WarmVM, now: float) -> None:
-        self.vms[vm.uid] = (vm, now)
+        if vm.uid not in self.gone:
+            self.vms[vm.uid] = (vm, now)
 
     def listed(self, vms: Iterable[WarmVM], now: float) -> None:
         """Replaces the VMs by a complete list of VMs with the claim's UID."""
-        self.vms = {vm.uid: (vm, now) for vm in vms}
+        self.vms = {vm.uid: (vm, now) for vm in vms if vm.uid not in self.gone}
         self.vms_known = True
+
+    def seconds_until_shown(self, cached: Iterable[WarmVM], now: float) -> float | None:
+        """Seconds until this record forgets a VM that the store does not show. None if the store shows all."""
+        hidden = self.vms.keys() - {vm.uid for vm in cached}
+        ends = [at + MAX_CACHE_LAG_SECONDS - now for uid, (_, at) in self.vms.items() if uid in hidden]
+        return max(0.1, min(ends)) if ends else None
 
     def merged(self, cached: Iterable[WarmVM], now: float) -> tuple[WarmVM, ...]:
         """The claim's VMs from the store, or from this record if its version is newer."""
@@ -349,4 +358,5 @@ class ClaimRecord:
         """Removes a VM whose deletion the store has shown."""
         self.vms.pop(uid, None)
         self.reserved.pop(uid, None)
+        self.gone.add(uid)
         self.vms_known = False

@@ -28,6 +28,8 @@ WORDS: dict[str, tuple[str, str]] = {
     "Available": ("Enough VMs are available", "Too few VMs are available"),
     "Progressing": ("A change is in progress", "A change makes no progress"),
     "Healing": ("Failing VMs are replaced", "Failing VMs are not replaced"),
+    "EvictionBudgetFailure": ("A drain may stop too many VMs", "A drain respects the pool"),
+    "Evicting": ("The VM should leave its node", "The VM stays on its node"),
     "ScalingLimited": ("Replicas are above the limit", "Replicas are within the limit"),
     "ScaleInBlocked": ("Scale-in is blocked", "Scale-in is not blocked"),
     "DisksShared": ("Disks are shared with another owner", "No disk is shared with another owner"),
@@ -50,6 +52,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "Enforced": ("KubeVirt enforces it", "KubeVirt does not enforce it"),
     "Bound": ("It has a VM", "It has no VM"),
     "Ready": ("It is ready", "It is not ready"),
+    "Expiring": ("Its time ends soon", "Its time does not end soon"),
     "Personalized": ("The VM is personalized", "The VM is not personalized"),
     "ApplicationHealthy": ("The application is healthy", "The application is not healthy"),
 }

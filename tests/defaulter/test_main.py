@@ -23,6 +23,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from defaulter.contract import DEFAULTS_PATH
+from poolhouse.service.request_body import MAX_BODY_BYTES
 from tests.defaulter.goldens import NAMES
 from tests.defaulter.goldens import given as golden
 from tests.ports import free_port
@@ -190,7 +191,7 @@ def test_any_request_gets_a_response(service: Service, method: str, path: str, h
         pytest.param(json.dumps({**DOCUMENTS[0], "metadata": {"name": "\udfff"}}).encode(), 422, id="a lone surrogate"),
         pytest.param(b"", 400, id="nothing"),
         pytest.param(b"[" * 1_000_000, 400, id="a million brackets"),
-        pytest.param(b" " * 3 * 1024**2 + b"{}", 413, id="three megabytes and two"),
+        pytest.param(b" " * MAX_BODY_BYTES + b"{}", 413, id="two bytes more than the limit"),
     ],
 )
 def test_a_body_is_rejected_before_it_is_validated(service: Service, body: bytes, status: int) -> None:

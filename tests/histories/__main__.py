@@ -116,7 +116,6 @@ def main() -> int:
     parser.add_argument("--each-write", action="store_true", help="crash at each write of a script instead")
     parser.add_argument("-v", "--verbose", action="store_true", help="print what happened in each history")
     options = parser.parse_args()
-    quiet_logs()
     # A history leaves no cycles that matter, and the collector would visit all objects again and again.
     gc.disable()
     if options.each_write:
@@ -150,4 +149,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    with quiet_logs():
+        raise SystemExit(main())

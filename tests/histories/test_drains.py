@@ -87,8 +87,7 @@ def test_a_cluster_upgrade_leaves_each_pool_its_minimum(strategy: str) -> None:
         await found.run()
         return found
 
-    quiet_logs()
-    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+    with quiet_logs(), asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
         found = runner.run(upgrade())
     assert found.world.violations == []
     assert found.least == dict.fromkeys(NAMES, REPLICAS if strategy == "LiveMigrate" else REPLICAS - MAX_UNAVAILABLE)

@@ -31,6 +31,23 @@ def test_a_vm_that_the_store_never_shows_is_known_for_a_while() -> None:
     assert not record.vms_known, "then the API must be asked"
 
 
+def test_a_vm_that_is_gone_does_not_return_with_the_answer_to_an_earlier_write() -> None:
+    record, vm = ClaimRecord(vms_known=True), claimed_vm()
+    record.vm_deleted(vm.uid)
+    record.remember(vm, 0.0)
+    assert record.merged([], 1.0) == ()
+    record.listed([vm], 0.0)
+    assert record.merged([], 1.0) == ()
+
+
+def test_a_claim_looks_again_for_a_vm_that_the_store_does_not_show() -> None:
+    record, vm = ClaimRecord(), claimed_vm()
+    assert record.seconds_until_shown([], 0.0) is None
+    record.remember(vm, 0.0)
+    assert record.seconds_until_shown([vm], 5.0) is None
+    assert record.seconds_until_shown([], 5.0) == MAX_CACHE_LAG_SECONDS - 5
+
+
 def test_a_deleted_vm_stays_deleted_while_the_store_shows_its_last_version() -> None:
     record, vm = ClaimRecord(), claimed_vm(resource_version="5")
     record.remember(replace(vm, deleting=True), 0.0)

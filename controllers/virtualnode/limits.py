@@ -1,13 +1,10 @@
-"""What one Pod may not ask of the virtual node, because it would keep the Pods of others away.
+"""The most that one Pod may request of the virtual node.
 
 The Node has what its Pods request, and the scheduler adds their requests up in 64 bits. One absurd request could fill
 that number, and then no other Pod would be placed. The controllers end such a Pod, as a kubelet ends Pods that its node
 has no room for, because the scheduler counts every Pod that has not ended, also one that waits or that is deleted and
 has a finalizer. A ReplicaSet replaces a Pod that has failed at once, so the limits are far above what any machine has:
 the Pods of nobody who means what they request come into that loop.
-
-A Pod may also forbid the scheduler to place Pods of other namespaces beside it. A cluster has only one virtual node, so
-such a Pod ends too.
 """
 
 from collections.abc import Mapping
@@ -27,12 +24,7 @@ LIMITS: Mapping[str, tuple[PodReason, int, str]] = {
 
 
 def excess(pod: Pod) -> tuple[PodReason, str] | None:
-    """Reason and message if the Pod would keep those of others away; None for another Pod."""
-    if pod.keeps_others_away:
-        return PodReason.AFFINITY_NOT_SUPPORTED, (
-            "spec.affinity.podAntiAffinity requires that no Pods of other namespaces run on the node, which all "
-            "namespaces share; select Pods of the namespace only, or leave it out: each Pod has a VM of its own"
-        )
+    """Reason and message if the Pod requests more than any VM has; None for another Pod."""
     for name, (reason, most, text) in LIMITS.items():
         if (requested := pod.requests.get(name, 0)) > most:
             return reason, f"no VM has as much {name}: the Pod requests {requested}, and the node takes at most {text}"

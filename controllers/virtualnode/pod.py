@@ -44,8 +44,6 @@ class Pod:
     status: Json
     requests: Mapping[str, int] = field(default_factory=dict)
     """what the scheduler counts for the Pod, in whole CPUs and bytes"""
-    keeps_others_away: bool = False
-    """whether the Pod requires that no Pods of other namespaces are on its node"""
     notes: Mapping[str, str] = field(default_factory=dict)
     """our annotations"""
 
@@ -76,16 +74,7 @@ def parse_pod(document: Json) -> Pod:
         deleting=bool(metadata.get("deletionTimestamp")),
         status=document.get("status") or {},
         requests=_requests(spec),
-        keeps_others_away=_keeps_others_away(spec, metadata["namespace"]),
         notes={key: annotations[key] for key in NOTES if key in annotations},
-    )
-
-
-def _keeps_others_away(spec: Json, namespace: str) -> bool:
-    """An empty selector of namespaces selects all of them."""
-    terms = at(spec, "affinity", "podAntiAffinity", "requiredDuringSchedulingIgnoredDuringExecution") or ()
-    return any(
-        each.get("namespaceSelector") is not None or set(each.get("namespaces") or ()) - {namespace} for each in terms
     )
 
 

@@ -21,10 +21,6 @@ class PodReason(Reason):
     VM_BOUND = "VMBound", "The Pod has its VM, in which its containers were started."
     CLAIM_LOST = "ClaimLost", "Somebody deleted the claim of the Pod, and with it the VM in which the Pod ran."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "The Pod had its VM for longer than `activeDeadlineSeconds`."
-    AFFINITY_NOT_SUPPORTED = (
-        "AffinityNotSupported",
-        "The Pod requires that no Pods of other namespaces run on its node, so it is Failed.",
-    )
     OUT_OF_CPU = "OutOfcpu", "The Pod requests more CPUs than any VM has, so it is Failed."
     OUT_OF_MEMORY = "OutOfmemory", "The Pod requests more memory than any VM has, so it is Failed."
     OUT_OF_STORAGE = "OutOfephemeral-storage", "The Pod requests more storage than any VM has, so it is Failed."

@@ -124,32 +124,6 @@ def test_a_refused_pod_waits() -> None:
     assert step(stored, refused=refused) == Wait()
 
 
-REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
-PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
-
-
-@pytest.mark.parametrize(
-    ("kind", "term", "ends"),
-    [
-        pytest.param(REQUIRED, {"namespaceSelector": {}}, True, id="all namespaces"),
-        pytest.param(REQUIRED, {"namespaceSelector": {"matchLabels": {"team": "b"}}}, True, id="some namespaces"),
-        pytest.param(REQUIRED, {"namespaces": ["ns", "other"]}, True, id="another namespace"),
-        pytest.param(REQUIRED, {"namespaces": ["ns"]}, False, id="its own namespace by name"),
-        pytest.param(REQUIRED, {}, False, id="its own namespace"),
-        pytest.param(PREFERRED, {"namespaceSelector": {}}, False, id="a preference"),
-    ],
-)
-def test_a_pod_that_keeps_those_of_other_namespaces_away_ends(kind: str, term: Json, ends: bool) -> None:
-    term = {"labelSelector": {}, "topologyKey": "kubernetes.io/hostname", **term}
-    terms = [{"weight": 1, "podAffinityTerm": term}] if kind == PREFERRED else [term]
-    found = step(pod(affinity={"podAntiAffinity": {kind: terms}}))
-    if not ends:
-        assert not isinstance(found, WriteStatus)
-        return
-    status = written(found)["status"]
-    assert (status["phase"], status["reason"]) == ("Failed", "AffinityNotSupported")
-
-
 @pytest.mark.parametrize("metadata", [{}, DELETED], ids=["waits", "deleted, with a finalizer"])
 @pytest.mark.parametrize(
     ("requests", "reason"),

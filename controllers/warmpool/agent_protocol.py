@@ -250,6 +250,10 @@ def _value(name: str, value: Any) -> Any:
     return to_message(name, value)
 
 
+MAX_ENTRIES = 1024
+"""Most entries of a list or a map that are read. Lists of millions of empty entries would take seconds."""
+
+
 def from_message(name: str, message: Any) -> dict[str, Any]:
     """The JSON of the Kubernetes object in a message. Bytes stay bytes."""
     found: dict[str, Any] = {}
@@ -258,6 +262,8 @@ def from_message(name: str, message: Any) -> dict[str, Any]:
         if field not in present:
             continue
         one, value = kind.removeprefix("[]"), getattr(message, field)
+        if kind.startswith(("[]", MAP)) and len(value) > MAX_ENTRIES:
+            raise ValueError(f"{name}.{field} has {len(value)} entries; at most {MAX_ENTRIES} are read")
         if (name, field) in INLINED:
             found |= from_message(one, value)
         elif one == MAP:

@@ -11,6 +11,7 @@ from controllers.warmpool.agent import (
     NetworkAgentClient,
     application_health,
 )
+from controllers.warmpool.agent_protocol import messages
 from tests.controllers.warmpool.agents import agent, garbling_agent
 
 WHO = {"metadata": {"namespace": "ns", "name": "mine", "uid": "claim-uid"}}
@@ -111,6 +112,14 @@ async def test_bytes_that_are_no_message_are_a_failure_of_the_agent(answer: byte
         with pytest.raises(LogsRefused) as refused:
             [each async for each in client.logs(endpoint, {})]
         assert refused.value.code == "INVALID_ANSWER"
+
+
+async def test_a_status_with_a_hundred_thousand_containers_is_not_read() -> None:
+    many = messages()["ApplicationHealthResponse"](podStatus={"containerStatuses": [{}] * 100_000})
+    async with garbling_agent(many.SerializeToString()) as port:
+        health = await NetworkAgentClient().application_health(AgentEndpoint("127.0.0.1", port, grpc=True), 60)
+    assert (health.verdict, health.reason) == ("Failed", "InvalidAnswer")
+    assert "containerStatuses has 100000 entries" in health.message
 
 
 async def test_a_watch_sees_each_change() -> None:

@@ -39,6 +39,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ENDING_CHECK_SECONDS, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.status import expires_at, seconds_until_change
 from controllers.warmpool.agent import ApplicationHealth
+from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from poolhouse.api.kinds.claim import Phase
@@ -389,7 +390,10 @@ def _check(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
         return steps.ReadApplication()
     if isinstance(s.application, Failure):
         return _unhealthy(s, vm, Health("Unable", s.application.reason, s.application.message), now)
-    return steps.CheckHealth(vm) if s.may_launch else steps.Requeue()
+    if not s.may_launch:
+        message = "the Pod does not name the claim yet, so its application is not launched"
+        return _unhealthy(s, vm, Health("Unable", AgentReason.POD_NOT_UPDATED, message), now)
+    return steps.CheckHealth(vm)
 
 
 def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> steps.Step:

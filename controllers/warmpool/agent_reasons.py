@@ -8,6 +8,10 @@ class AgentReason(Reason):
     INVALID_ANSWER = "InvalidAnswer", "The agent's answer cannot be read."
     NOT_SERVING = "NotServing", "The agent's gRPC health service does not answer SERVING."
     NO_AGENT = "NoAgent", "The VM was made before its pool had `spec.agent`, so nothing in it starts applications."
+    POD_NOT_UPDATED = (
+        "PodNotUpdated",
+        "The Pod does not name the claim yet, so its application is not launched: the virtual node could not write it.",
+    )
     NO_CERTIFICATES = (
         "NoCertificates",
         "The Secret in `spec.agent.tls` of the pool, or that with Poolhouse's authority, cannot be read.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -79,6 +80,14 @@ def test_an_application_is_launched_after_the_pod_names_the_claim(facts: Any, ex
     grpc = a_pool(template=None, ec2=EC2, claimPolicy={"allowPods": True})
     claim = replace(a_claim(application=APPLICATION, status=bound_status("m")), pod=POD)
     assert isinstance(plan(snapshot(claim, claimed_vm("m"), pool=grpc, **facts), NOW), expected)
+
+
+def test_a_vm_whose_pod_never_names_the_claim_is_given_up_in_time() -> None:
+    claim = replace(a_claim(application=APPLICATION, status=bound_status("m")), pod=POD)
+    found = snapshot(claim, claimed_vm("m"), pool=a_pool(), may_launch=False, application={}, has_agent=True)
+    step = plan(found, NOW + timedelta(seconds=901))
+    assert isinstance(step, DeleteVM)
+    assert "PodNotUpdated" in step.reason
 
 
 @pytest.mark.parametrize(

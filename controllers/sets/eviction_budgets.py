@@ -1,4 +1,4 @@
-"""Decides how a set keeps its PodDisruptionBudget, which has the set's name and is owned by it."""
+"""Decides how a set keeps its PodDisruptionBudget, which is owned by the set."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

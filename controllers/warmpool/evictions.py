@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from controllers.sets.eviction_budgets import UNREADABLE, BudgetWish, conflict, keep_in_step
 from controllers.shared.conditions import condition
 from controllers.shared.evictions import treatment_of
-from controllers.shared.vmi import VMI
+from controllers.shared.vmi import VMI, ObjectView
 from controllers.warmpool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
@@ -49,11 +49,16 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
         return Wish(reason="it has no claimed VM for which a drain waits")
     if facts.budgets is None:
         return Wish(reason=UNREADABLE, failure=Reason.EVICTION_BUDGETS_UNREADABLE)
-    if why := conflict(pool, facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
+    if why := conflict(_named(pool), facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
         return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     # A VM that a user migrates has two ready Pods for a moment.
     least, uids = len(stopped) + sum(vmi.migrating for vmi in stopped), tuple(sorted(vmi.uid for vmi in stopped))
     return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmi_uids=uids)
+
+
+def _named(pool: WarmPool) -> ObjectView:
+    """The pool as the owner of its budget, whose name is not that of the budget of a pool."""
+    return ObjectView(pool.namespace, f"{pool.name}-claims", pool.uid)
 
 
 def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
@@ -72,7 +77,7 @@ def keep_budget(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     if budgets is None or (wanted := wish(snapshot, now)) is None:
         return
     pool, labels = snapshot.pool, {meta.WARM_POOL: snapshot.pool.name}
-    yield from keep_in_step(pool, labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
+    yield from keep_in_step(_named(pool), labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
 
 
 def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:

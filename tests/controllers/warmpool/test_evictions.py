@@ -21,6 +21,8 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from tests.controllers.warmpool.builders import NOW, UID, a_pool, a_snapshot, a_vm, a_vmi, ago
 
 LABELS = {meta.WARM_POOL: "web"}
+OWN = "u-web-claims"
+"""UID of the budget of the pool"""
 EC2 = {
     "template": None,
     "ec2": {"imageID": "ami-1", "subnets": ["subnet-1"], "keyPair": "k", "securityGroups": [], "instanceType": "m"},
@@ -39,7 +41,9 @@ def seen(
     return a_snapshot(a_pool(0, claimPolicy=policy), *vms, evictions=facts)
 
 
-def budget(*names: str, name: str = "web", owner: str = UID, least: int | None = None, **labels: str) -> EvictionBudget:
+def budget(
+    *names: str, name: str = "web-claims", owner: str = UID, least: int | None = None, **labels: str
+) -> EvictionBudget:
     pods = selector(LABELS, [f"run-{each}" for each in names]) if not labels else {"matchLabels": labels}
     return EvictionBudget("ns", name, f"u-{name}", owner, min_available=len(names) or least, selector=pods)
 
@@ -58,8 +62,8 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
     [
         pytest.param(seen(A, B), [("", 2, "run-a", "run-b")], id="a drain waits for all claimed VMs"),
         pytest.param(seen(B, A, budgets=(budget("a", "b"),)), [], id="it is in step"),
-        pytest.param(seen(A, B, budgets=(budget("a"),)), [("u-web", 2, "run-a", "run-b")], id="one more is claimed"),
-        pytest.param(seen(A, budgets=(budget("a", "b"),)), [("u-web", 1, "run-a")], id="a claim has ended"),
+        pytest.param(seen(A, B, budgets=(budget("a"),)), [(OWN, 2, "run-a", "run-b")], id="one more is claimed"),
+        pytest.param(seen(A, budgets=(budget("a", "b"),)), [(OWN, 1, "run-a")], id="a claim has ended"),
         pytest.param(seen(budgets=(budget("a"),)), ["delete"], id="the last claim has ended"),
         pytest.param(seen(BOUND), [("", 1, "run-a")], id="a VM that is being handed over"),
         pytest.param(seen(a_vm("w")), [], id="a waiting VM is evicted at once, and replaced"),
@@ -72,15 +76,15 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
         pytest.param(seen(A, B, begun={"a": 599.0}), [("", 2, "run-a", "run-b")], id="the delay is not over"),
         pytest.param(seen(A, B, begun={"a": 600.0}), [("", 1, "run-b")], id="the delay of one is over"),
         pytest.param(seen(A, begun={"a": 60.0}, evictionDelaySeconds=60), [], id="the pool's own delay is over"),
-        pytest.param(seen(A, B, budgets=(budget("b"),), begun={"b": 9e3}), [("u-web", 1, "run-a")], id="another one"),
+        pytest.param(seen(A, B, budgets=(budget("b"),), begun={"b": 9e3}), [(OWN, 1, "run-a")], id="another one"),
         pytest.param(seen(A, budgets=(budget(app="x"),)), ["delete"], id="somebody changed its labels"),
-        pytest.param(seen(A, budgets=(replace(budget("a"), min_available=None),)), [("u-web", 1, "run-a")], id="or it"),
+        pytest.param(seen(A, budgets=(replace(budget("a"), min_available=None),)), [(OWN, 1, "run-a")], id="or it"),
         pytest.param(seen(A, budgets=(budget(name="mine", owner="", app="ci"),)), [], id="another selects the Pod"),
         pytest.param(
             seen(A, budgets=(budget("a"), budget(name="mine", owner="", app="ci"))), ["delete"], id="it yields to it"
         ),
         pytest.param(seen(A, budgets=(budget(name="db", owner="", app="db"),)), [("", 1, "run-a")], id="other Pods"),
-        pytest.param(seen(A, budgets=(budget(name="web", owner="x", app="db"),)), [], id="the name is taken"),
+        pytest.param(seen(A, budgets=(budget(name="web-claims", owner="x", app="db"),)), [], id="the name is taken"),
         pytest.param(seen(A, budgets=None), [], id="budgets are unknown"),
         pytest.param(
             replace(seen(A), evictions=EvictionFacts((budget("b"),))), [], id="the strategy of the cluster is unknown"
@@ -108,7 +112,7 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
             id="two budgets",
         ),
         pytest.param(
-            seen(A, budgets=(budget(name="web", owner="x", app="db"),)),
+            seen(A, budgets=(budget(name="web-claims", owner="x", app="db"),)),
             Reason.FOREIGN_EVICTION_BUDGET,
             "has its name",
             id="the name is taken",

@@ -99,10 +99,11 @@ async def test_podman_containers_are_probed_and_terminated(tmp_path: Path, podma
     obeys = in_image(
         "trap 'echo bye; exit 0' TERM; touch /tmp/ready; while :; do sleep 0.1; done", readinessProbe=ready
     )
-    ignores = in_image("trap '' TERM; while :; do sleep 1; done", "ignores")
+    ignores = in_image("trap '' TERM; touch /tmp/ready; while :; do sleep 1; done", "ignores", readinessProbe=ready)
     async with running_agent(tmp_path, **podman) as agent:
         await agent.launch({"containers": [obeys, ignores]})
-        await agent.until(lambda status: running(status) and bool(status["containerStatuses"][0]["ready"]))
+        # Before, podman itself would get the signal.
+        await agent.until(lambda status: running(status) and all(each["ready"] for each in status["containerStatuses"]))
         await agent.terminate(gracePeriodSeconds=2)
         codes = [each["state"]["terminated"]["exitCode"] for each in (await agent.status())["containerStatuses"]]
         assert codes == [0, 137]

@@ -7,6 +7,7 @@ both, as a Pod with `hostNetwork` has. `qosClass`, conditions of others, and wha
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim
 from controllers.warmpool.probe_address import parse_address
@@ -47,7 +48,7 @@ def running_status(pod: Pod, claim: PodClaim, now: datetime) -> Json:
         "reason": report.get("reason") or None if phase in TERMINAL else None,
         "message": report.get("message") or None if phase in TERMINAL else None,
         "startTime": pod.status.get("startTime") or format_time(known_time(claim.bound_at) or now),
-        **_addresses(claim.addresses),
+        **_addresses(claim),
         **_ephemeral(pod, now),
     }
     first = _containers(pod, "initContainerStatuses", pod.init_containers, report.get("initContainers") or (), "")
@@ -88,13 +89,13 @@ def _phase(pod: Pod, reported: str) -> str:
     return "Running" if pod.phase == "Running" else "Pending"
 
 
-def _addresses(addresses: Iterable[str]) -> Json:
-    """The first address of each family. The API server accepts no more."""
+def _addresses(claim: PodClaim) -> Json:
+    """The first address of each family. The API server accepts no more. EC2 itself says those of its instances."""
     families: dict[int, str] = {}
-    for each in addresses:
-        if (address := parse_address(each.partition("/")[0])) is None:
-            continue
-        families.setdefault(address.version, str(address))
+    for each in claim.addresses:
+        text = each.partition("/")[0]
+        if (address := ip_address(text) if claim.on_ec2 else parse_address(text)) is not None:
+            families.setdefault(address.version, str(address))
     found = [{"ip": each} for each in families.values()]
     if not found:
         return {}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
-from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
 from poolhouse.cli.output import echo
@@ -81,8 +81,7 @@ class Logged:
     """kind and name of the owner, such as `VirtualMachinePool web`"""
 
     def json(self, note: str | None = None) -> Json:
-        time = self.time.strftime("%Y-%m-%dT%H:%M:%SZ")
-        row = {"time": time, "reason": self.reason, "note": self.message if note is None else note}
+        row = {"time": format_time(self.time), "reason": self.reason, "note": self.message if note is None else note}
         return {**row, "owner": self.owner, **({"setBy": self.set_by} if self.set_by else {})}
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from poolhouse.api.apimachinery.owner_references import controller_of
-from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import UID_LENGTH
 from poolhouse.cli.claim_status import to_the_second
@@ -203,7 +203,7 @@ def choose(known: Sequence[Identity], name: str, uid: str) -> Identity:
 
 def _other(vm: Identity, decisions: Sequence[Logged], *, exists: bool) -> Json:
     """Another VM of the name."""
-    last = vm.gone.strftime("%Y-%m-%dT%H:%M:%SZ") if vm.gone is not None else None
+    last = format_time(vm.gone) if vm.gone is not None else None
     return {"vm": vm.reference, "exists": exists, "last": last, "deletion": _deletion(decisions, vm)}
 
 

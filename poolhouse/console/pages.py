@@ -14,7 +14,7 @@ from controllers.pool.rollback import with_abort
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.shared.invalid_spec import InvalidSpec
-from poolhouse.api.apimachinery.timestamps import known_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.claim import CLAIM
@@ -362,7 +362,7 @@ def _event(event: Json, now: datetime) -> Json:
     moment = known_time(time)
     series = event.get("series") or {}
     return {
-        "time": moment.strftime("%Y-%m-%dT%H:%M:%SZ") if moment else time,
+        "time": format_time(moment) if moment else time,
         "age": words.age(time[:19] + "Z", now),
         "type": event.get("type") or "",
         "reason": event.get("reason") or "",

@@ -385,7 +385,8 @@ def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 
 def _check(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
-    """The health check, by which an agent launches the application. A Pod has an event when it may be launched."""
+    """Checks the health of the VM, with which its agent launches the application. For a Pod, the check waits until the
+    Pod names the claim."""
     if _needs_agent(s) and s.application is None:
         return steps.ReadApplication()
     if isinstance(s.application, Failure):

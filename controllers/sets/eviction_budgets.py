@@ -1,4 +1,4 @@
-"""Decides how a set keeps its PodDisruptionBudget, which is owned by the set."""
+"""Decides when a pool or a warm pool creates, changes or deletes the PodDisruptionBudget that it owns."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

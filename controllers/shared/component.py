@@ -29,7 +29,7 @@ class ControllerContext:
     defaulter: Defaulter | None = None
     """None if VMs get no hardware defaults"""
     seed: str = ""
-    """of MAC addresses and UUIDs, see docs/configuration.md"""
+    """of the MAC addresses and UUIDs of VMs: POOLHOUSE_IDENTITY_SEED"""
     burst: int = 250
     """VMs that one pool creates or updates at the same time"""
     limits: ReplicaLimits | None = None

@@ -33,7 +33,7 @@ def claim_name(pod: str, uid: str) -> str:
 
 
 def claim_metadata(pod: str, uid: str) -> Json:
-    """What a claim has by which `pod_of` knows its Pod."""
+    """The name, the owner reference and the annotations of a Pod's claim, by which `pod_of` recognises it."""
     owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
     return {
         "name": claim_name(pod, uid),

@@ -114,7 +114,7 @@ def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Wa
 
 
 def names_claim(pod: Pod) -> bool:
-    """Whether the Pod has the annotation after which its application is launched."""
+    """Whether the Pod names its claim in an annotation. Its application is launched only after that."""
     return pod.notes.get(meta.CLAIM_NAME) == claim_name(pod.name, pod.uid)
 
 

@@ -75,7 +75,7 @@ class Launched(Health):
 
 INVALID_ANSWER = "INVALID_ANSWER"
 REFUSALS = ("INVALID_ARGUMENT", "FAILED_PRECONDITION")
-"""codes of gRPC by which an agent refuses an application"""
+"""status codes of gRPC with which an agent refuses an application"""
 
 
 class AgentError(Exception):

@@ -57,12 +57,12 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
 
 
 def _named(pool: WarmPool) -> ObjectView:
-    """The pool as the owner of its budget, whose name is not that of the budget of a pool."""
+    """The owner and the name of the budget. A VirtualMachinePool of the pool's name has a budget of that name."""
     return ObjectView(pool.namespace, f"{pool.name}-claims", pool.uid)
 
 
 def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
-    """The running VMIs of claims whose delay is not over."""
+    """The running VMIs of claimed VMs that an eviction must not stop yet."""
     for vm in snapshot.claimed:
         since = snapshot.evictions.begun.get(vm.uid)
         delays = since is None or now < delay_end(snapshot.pool, since)

@@ -203,7 +203,8 @@ def _progressing(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:
 
 
 def _why_not_ready(snapshot: WarmPoolSnapshot) -> str:
-    """What the checks of the VMs that boot say. Without numbers, so that the status is not written for each VM."""
+    """The reasons with which checks of booting VMs fail. The message has no numbers, so that the status is not written
+    for each VM."""
     running = [vm for vm in snapshot.in_state(WarmState.PROVISIONING) if vm.vmi is not None and vm.vmi.running]
     failed = [found for vm in running if (found := snapshot.health_of(vm).running).verdict == "Failed"]
     reasons = sorted({each.reason for each in failed} - {"NotReady"})  # which each VM is at first

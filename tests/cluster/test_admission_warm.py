@@ -15,7 +15,7 @@ from poolhouse.api.kinds.meta import IMAGE_ID, POD_UID, REQUESTER
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import PODS, Resource
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool
@@ -29,6 +29,7 @@ __all__ = ["admission", "api", "namespace"]
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
 POOLS = Resource(WARM_POOL.group, WARM_POOL.versions[0], WARM_POOL.plural, WARM_POOL.kind)
 CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
+CONTAINER = {"name": "main", "image": "x"}
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
 
@@ -102,7 +103,10 @@ async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim
 ) -> None:
     """The API server asks the webhook also about a change of nothing but owner references or annotations."""
     api, jane = admission.api, await token(admission.api, namespace, CLAIMS.plural)
-    own = claim_metadata("web-0", "u")
+    # The Pod exists, because the garbage collector deletes a claim whose owner does not.
+    spec = {"serviceAccountName": "jane", "automountServiceAccountToken": False, "containers": [CONTAINER]}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0", "namespace": namespace}, "spec": spec}
+    own = claim_metadata("web-0", (await api.create(PODS, pod))["metadata"]["uid"])
     own["annotations"][REQUESTER] = f"system:serviceaccount:{namespace}:default"
 
     async def patch(name: str, token: str | None = None, **metadata: Any) -> Json:

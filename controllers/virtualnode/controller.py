@@ -100,7 +100,7 @@ def build(
     """`vm_agents` finds the agents in VMs, and `agents` asks them."""
     api = context.api
     sources = Sources.of_node(api, settings.name)
-    pods, claims, pools = sources.informers
+    pods, claims, pools = sources.of_capacity
     nodes: Informer[Json] = Informer(api, NODES, _whole, label_selector=meta.VIRTUAL_NODE)
 
     def resources() -> Json:
@@ -116,7 +116,7 @@ def build(
     def changed(old: object, new: object) -> None:
         controller.enqueue(settings.name, SETTLE_SECONDS)
 
-    for informer in (*sources.informers, nodes):
+    for informer in (*sources.of_capacity, nodes):
         informer.subscribe(changed)
 
     async def work() -> None:

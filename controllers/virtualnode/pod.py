@@ -117,11 +117,13 @@ class PodClaim:
     """whether the release is requested, or the claim has lost its Pod"""
     vm: str
     """the name of the VM, or the ID of the EC2 instance"""
+    vm_uid: str
     on_ec2: bool
     handed_over: bool
     bound_at: str
     finished_at: str
-    addresses: tuple[str, ...]
+    addresses: tuple[str, ...] | None
+    """Confirmed addresses; None if nothing is known of them. A claim has the unconfirmed ones of its VM."""
     application: Json
     reason: str
     message: str
@@ -150,6 +152,7 @@ def parse_claim(document: Json) -> PodClaim | None:
         return None
     text = partial(typed, str, status)
     phase = text("phase") or "Pending"
+    on_ec2 = bool(text("instanceRef", "id"))
     reason, message = _obstacle(phase, status)
     return PodClaim(
         namespace=metadata["namespace"],
@@ -160,11 +163,12 @@ def parse_claim(document: Json) -> PodClaim | None:
         phase=phase,
         released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")) or pod.lost,
         vm=text("vmRef", "name") or text("instanceRef", "id") or "",
-        on_ec2=bool(text("instanceRef", "id")),
+        vm_uid=text("vmRef", "uid") or "",
+        on_ec2=on_ec2,
         handed_over=bool(text("readyAt")),
         bound_at=text("boundAt") or "",
         finished_at=text("finishedAt") or "",
-        addresses=tuple(status.get("addresses", ())),
+        addresses=tuple(status.get("addresses", ())) if on_ec2 else None,
         application=status.get("application", {}),
         reason=reason,
         message=message,

@@ -29,7 +29,8 @@ class Waiting:
     message: str
 
 
-OF_A_VM = ("initContainerStatuses", "containerStatuses", "podIP", "podIPs", "hostIP", "hostIPs")
+ADDRESSES = ("podIP", "podIPs", "hostIP", "hostIPs")
+OF_A_VM = ("initContainerStatuses", "containerStatuses", *ADDRESSES)
 """fields of the status that a Pod without a VM does not have"""
 
 
@@ -90,7 +91,10 @@ def _phase(pod: Pod, reported: str) -> str:
 
 
 def _addresses(claim: PodClaim) -> Json:
-    """The first address of each family. The API server accepts no more. EC2 itself says those of its instances."""
+    """The first address of each family. The API server accepts no more. EC2 itself says those of its instances. A Pod
+    loses an address that its VM has lost, because it may be that of another Pod now."""
+    if claim.addresses is None:
+        return {}
     families: dict[int, str] = {}
     for each in claim.addresses:
         text = each.partition("/")[0]
@@ -98,7 +102,7 @@ def _addresses(claim: PodClaim) -> Json:
             families.setdefault(address.version, str(address))
     found = [{"ip": each} for each in families.values()]
     if not found:
-        return {}
+        return dict.fromkeys(ADDRESSES)
     return {"podIP": found[0]["ip"], "podIPs": found, "hostIP": found[0]["ip"], "hostIPs": found}
 
 

@@ -6,6 +6,7 @@ from math import inf
 
 from controllers.shared.pod_claims import claim_name, pod_of
 from controllers.shared.sources import PODS
+from controllers.shared.vmi import VMI
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_plan import (
@@ -28,6 +29,7 @@ from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder, view_reference
@@ -39,6 +41,7 @@ WORKERS = 16
 """Pods of one namespace that are served at once"""
 TRIES = 4
 """failed requests for a claim until the Pod says why; a refusal by its contents is told at once"""
+ADDRESS_PAUSES = Backoff(base_seconds=1, cap_seconds=60)
 CLAIM_LAG_SECONDS = 1.0
 """pause until the store surely shows a claim that exists"""
 
@@ -63,18 +66,24 @@ class PodController:
     _refusals: dict[Key, Refusal] = field(default_factory=dict)
     _failures: Counter[Key] = field(default_factory=Counter)
     """how often the claim of a Pod could not be created"""
+    _unconfirmed: Counter[Key] = field(default_factory=Counter)
+    """how often a launcher Pod of the VM had no address yet"""
 
     async def reconcile(self, key: Key) -> float | None:
         pod = self.pods.get(key)
         if pod is None:
             self._refusals.pop(key, None)
             self._failures.pop(key, None)
+            self._unconfirmed.pop(key, None)
             return None
         claim, refusal = self._claim_of(pod), self._refusal(pod)
         if claim is None and await self._has_unseen_claim(pod):
             return CLAIM_LAG_SECONDS
+        look_again = None
         if claim is not None:
-            claim = replace(claim, addresses=await self.addresses.read(claim))
+            found = await self.addresses.read(claim)
+            claim = replace(claim, addresses=found.addresses if found is not None else None)
+            look_again = self._pause(key, unconfirmed=found is not None and not found.complete)
         step = plan(pod, claim, self._pools_of(pod), refusal.why if refusal else None, self.api.now())
         if isinstance(step, CreateClaim):
             return await self._create_claim(pod)
@@ -84,7 +93,15 @@ class PodController:
             return None
         if after is None and refusal is not None and refusal.until < inf:
             return max(0.0, refusal.until - self.api.monotonic())
-        return after
+        return min((each for each in (after, look_again) if each is not None), default=None)
+
+    def _pause(self, key: Key, *, unconfirmed: bool) -> float | None:
+        """The pause until the addresses of a VM are read again. No event says that a launcher Pod has its address."""
+        if not unconfirmed:
+            self._unconfirmed.pop(key, None)
+            return None
+        self._unconfirmed[key] += 1
+        return ADDRESS_PAUSES.delay(self._unconfirmed[key], "/".join(key))
 
     async def _take(self, pod: Pod, step: Step) -> float | None:
         match step:
@@ -184,12 +201,15 @@ def _belongs_to(claim: Json, pod: Pod) -> bool:
     return of is not None and of.uid == pod.uid
 
 
+def _addresses_of(vmi: VMI) -> tuple[tuple[str, ...], ...]:
+    return vmi.addresses, vmi.active_pods
+
+
 def build(api: Api, events: EventRecorder, sources: Sources, vm_agents: VMAgents) -> Controller[Key]:
     """`vm_agents` knows which of the addresses that a guest reports are its own."""
-    pods, claims, pools = sources.informers
-    pod_controller = PodController(
-        api, events, pods.store, claims.store, pools.store, AddressReader(api, vm_agents.addresses)
-    )
+    pods, claims, pools = sources.of_capacity
+    addresses = AddressReader(sources.vmis.store.get, vm_agents.addresses)
+    pod_controller = PodController(api, events, pods.store, claims.store, pools.store, addresses)
     controller: Controller[Key] = Controller("pod", pod_controller.reconcile, workers=WORKERS, metrics=api.metrics)
 
     def pod_changed(old: Pod | None, new: Pod | None) -> None:
@@ -209,7 +229,15 @@ def build(api: Api, events: EventRecorder, sources: Sources, vm_agents: VMAgents
             for pod in pods.store.by("namespace", pool.namespace):
                 controller.enqueue(pod.key)
 
+    def vmi_changed(old: VMI | None, new: VMI | None) -> None:
+        """The addresses of a Pod follow those of its VM and of the launcher Pods."""
+        if new is None or (old is not None and _addresses_of(old) == _addresses_of(new)):
+            return
+        for claim in claims.store.by("vm", new.key):
+            claim_changed(None, claim)
+
     pods.subscribe(pod_changed)
     claims.subscribe(claim_changed)
     pools.subscribe(pool_changed)
+    sources.vmis.subscribe(vmi_changed)
     return controller

@@ -70,22 +70,30 @@ class PodAddresses:
 
     async def __call__(self, vmi: VMI) -> tuple[str, ...]:
         """Raises the API server's error."""
-        if not vmi.active_pods:
-            return ()
-        known = self._known.get(vmi.uid)
-        if known is not None and known[0] == vmi.active_pods:
-            return known[1]
+        if self.knows_all(vmi):
+            return self._known[vmi.uid][1] if vmi.active_pods else ()
         pods, _ = await self._api.list(PODS, vmi.namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={vmi.uid}")
-        found = tuple(address for pod in pods if pod["metadata"]["uid"] in vmi.active_pods for address in _of_pod(pod))
-        if found:
+        active = {pod["metadata"]["uid"]: pod for pod in pods if pod["metadata"]["uid"] in vmi.active_pods}
+        given = {uid: addresses for uid, pod in active.items() if (addresses := _addresses(pod))}
+        found = tuple(
+            each for uid, addresses in given.items() if not _in_host_network(active[uid]) for each in addresses
+        )
+        if len(given) == len(vmi.active_pods):
             if len(self._known) >= MAX_KNOWN:
                 self._known.clear()
             self._known[vmi.uid] = vmi.active_pods, found
         return found
 
+    def knows_all(self, vmi: VMI) -> bool:
+        """Whether each launcher Pod of the VMI had an address when it was read. The target of a live migration has none
+        at first."""
+        return not vmi.active_pods or self._known.get(vmi.uid, ((), ()))[0] == vmi.active_pods
 
-def _of_pod(pod: Json) -> Iterable[str]:
-    """None of a Pod in the network of its node, whose address is the node's."""
-    if at(pod, "spec", "hostNetwork") is True:
-        return ()
+
+def _addresses(pod: Json) -> list[str]:
     return [each["ip"] for _, each in entries(pod, "status", "podIPs") if isinstance(each.get("ip"), str)]
+
+
+def _in_host_network(pod: Json) -> bool:
+    """Whether the address of the Pod is that of its node."""
+    return at(pod, "spec", "hostNetwork") is True

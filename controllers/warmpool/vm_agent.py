@@ -2,6 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from controllers.shared.vmi import VMI
 from controllers.warmpool.agent import AgentEndpoint, Certificates
@@ -31,6 +32,15 @@ async def _certificates(api: Api, vm: WarmVM, tls: AgentTLS) -> Certificates | H
     if CA not in content:
         return Health("Failed", AgentReason.NO_CERTIFICATES, f"Secret {name} has no entry {CA}")
     return Certificates(content[CA], tls.server_name or vm.name, content.get(CERTIFICATE), content.get(KEY))
+
+
+@dataclass(frozen=True)
+class ConfirmedAddresses:
+    """The reported addresses that a VM really has."""
+
+    addresses: tuple[str, ...]
+    complete: bool = True
+    """False while a launcher Pod of the VM has no address yet, so that a later look may confirm more"""
 
 
 class VMAgents:
@@ -67,9 +77,10 @@ class VMAgents:
             return found
         return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=found)
 
-    async def addresses(self, vmi: VMI) -> list[str]:
-        """The confirmed addresses of the VM. Raises the API server's error."""
-        return confirmed_addresses(vmi.addresses, await self._pod_addresses(vmi), self._machines)
+    async def addresses(self, vmi: VMI) -> ConfirmedAddresses:
+        """Raises the API server's error."""
+        found = confirmed_addresses(vmi.addresses, await self._pod_addresses(vmi), self._machines)
+        return ConfirmedAddresses(tuple(found), self._pod_addresses.knows_all(vmi))
 
     async def address(self, vmi: VMI) -> str | Health:
         """The address for probes, or why there is none."""

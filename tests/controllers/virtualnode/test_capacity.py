@@ -145,7 +145,7 @@ def test_a_change_of_the_capacity_wakes_the_node(of: str, before: dict[str, Any]
     def changed(old: object, new: object) -> None:
         seen.append(capacity(sources.pools.store.all(), sources.claims.store.all(), sources.pods.store.all()))
 
-    for each in sources.informers:
+    for each in sources.of_capacity:
         each.subscribe(changed)
     for document in (before, after):
         getattr(sources, of).change(("n", document["metadata"]["name"]), document)

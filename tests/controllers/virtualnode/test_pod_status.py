@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -22,10 +23,11 @@ def a_pod(**parts: Any) -> Pod:
     return parse_pod(pod(**parts))
 
 
-def a_claim(**parts: Any) -> PodClaim:
+def a_claim(addresses: list[str] | None = None, **parts: Any) -> PodClaim:
+    """The claim, with the confirmed addresses of its VM."""
     found = parse_claim(claim(**parts))
     assert found is not None
-    return found
+    return replace(found, addresses=None if addresses is None else tuple(addresses))
 
 
 def ended(code: int, name: str = "main", **more: Any) -> Json:
@@ -99,6 +101,20 @@ def test_a_pod_runs_as_its_agent_says() -> None:
 def test_a_pod_has_one_address_of_each_family(addresses: list[str], ips: list[str] | None) -> None:
     found = running(addresses=addresses)
     assert found.get("podIPs") == (None if ips is None else [{"ip": ip} for ip in ips])
+
+
+@pytest.mark.parametrize(
+    ("addresses", "ip"),
+    [
+        pytest.param(None, "10.1.2.3", id="nothing is known of the VM's addresses"),
+        pytest.param(["10.1.2.4"], "10.1.2.4", id="the VM has migrated"),
+        pytest.param([], None, id="the VM does not have the address any more"),
+    ],
+)
+def test_a_pod_keeps_no_address_that_its_vm_has_lost(addresses: list[str] | None, ip: str | None) -> None:
+    stored = apply_patch({}, running(addresses=["10.1.2.3"]))
+    found = apply_patch(stored, running(status=stored, addresses=addresses))
+    assert [found.get(each) for each in ("podIP", "hostIP")] == [ip, ip]
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ class Found:
 def controller(cluster: Cluster) -> PodController:
     api, pods = cast(Any, cluster), cast(Any, Found(parse_pod(cluster.document)))
     none = cast(Any, Found(None))
-    return PodController(api, api, pods, none, none, AddressReader(api, cast(Any, None)))
+    return PodController(api, api, pods, none, none, AddressReader(lambda key: None, cast(Any, None)))
 
 
 @pytest.mark.parametrize(

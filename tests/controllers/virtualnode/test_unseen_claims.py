@@ -12,6 +12,7 @@ from controllers.shared.vmi import VMI
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_pod
 from controllers.virtualnode.pods import CLAIM_LAG_SECONDS, PodController
+from controllers.warmpool.vm_agent import ConfirmedAddresses
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
@@ -53,8 +54,8 @@ class NoEvents:
     def emit(self, *_: Any, **__: Any) -> None: ...
 
 
-async def no_address(vmi: VMI) -> list[str]:
-    return []
+async def no_address(vmi: VMI) -> ConfirmedAddresses:
+    return ConfirmedAddresses(())
 
 
 @pytest.mark.parametrize(
@@ -74,6 +75,6 @@ async def test_a_claim_that_the_store_does_not_show_is_read(stored: Json, live: 
     pods.put(("ns", "web"), parse_pod(stored))
     claims, pools = Store[PodClaim | None]({"pod": lambda _: ()}), Store[PodPool]({"namespace": lambda _: ()})
     api, events = cast(Api, server), cast(EventRecorder, NoEvents())
-    tested = PodController(api, events, pods, claims, pools, AddressReader(api, no_address))
+    tested = PodController(api, events, pods, claims, pools, AddressReader(lambda key: None, no_address))
     assert await tested.reconcile(("ns", "web")) == (CLAIM_LAG_SECONDS if live is not None and not writes else None)
     assert server.writes == writes

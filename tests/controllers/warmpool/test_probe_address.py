@@ -102,6 +102,14 @@ async def test_only_pods_that_kubevirt_names_give_addresses() -> None:
     assert server.lists == 2
 
 
+async def test_the_target_of_a_migration_is_read_until_it_has_an_address() -> None:
+    server = Pods(a_pod("source", POD), a_pod("target"))
+    addresses, vmi = PodAddresses(cast(Api, server)), a_vmi(active_pods=("source", "target"))
+    assert (await addresses(vmi), addresses.knows_all(vmi)) == ((POD,), False)
+    server.pods = (a_pod("source", POD), a_pod("target", "10.244.2.2"))
+    assert (await addresses(vmi), addresses.knows_all(vmi)) == ((POD, "10.244.2.2"), True)
+
+
 async def test_pods_without_addresses_are_read_again() -> None:
     server = Pods(a_pod("own"))
     addresses = PodAddresses(cast(Api, server))

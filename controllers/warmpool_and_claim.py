@@ -71,9 +71,7 @@ EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. A short limit is safe: deletes carry the UID, and the controller
 deletes an excess VM again."""
 SETTLE_SECONDS = 30.0
-"""Longest wait for the list of DataSources, which the cluster may not serve."""
-BUDGETS_SECONDS = 5.0
-"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
+"""Longest wait for the lists of what the cluster may not serve: DataSources, PodDisruptionBudgets, KubeVirt objects."""
 WORKERS = 512
 """maximum number of claims that are reconciled at once, including claims that wait for a VM's response"""
 
@@ -233,12 +231,11 @@ class WarmPoolControllers:
         self._controller.records.begin()
         try:
             async with asyncio.TaskGroup() as group:
-                for informer in (self._data_sources, self._evictions.budgets, self._evictions.kubevirts):
+                optional = self._data_sources, self._evictions.budgets, self._evictions.kubevirts
+                for informer in optional:
                     group.create_task(informer.run())
                 # Without the DataSources, the first VMs of a new pool would not have the images that it tracks.
-                await asyncio.gather(
-                    self._data_sources.settled(SETTLE_SECONDS), self._evictions.budgets.settled(BUDGETS_SECONDS)
-                )
+                await asyncio.gather(*(informer.settled(SETTLE_SECONDS) for informer in optional))
                 for each in (self._reconcile, self._probe):
                     group.create_task(each.run(), name=each.name)
         finally:

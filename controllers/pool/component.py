@@ -51,8 +51,6 @@ SETTLE_SECONDS = 30.0
 """Time in which the controller waits to learn whether the cluster serves what it may lack. Until it knows of snapshots,
 pools that take snapshots update no VM; without the DataSources, a new pool would first have a revision without their
 images."""
-BUDGETS_SECONDS = 5.0
-"""The same for PodDisruptionBudgets, which an operator may not let the controllers read."""
 UNKNOWN_STATE = DiskState("DataVolumes are not listed yet")
 EXPECTATIONS_SECONDS = 30.0
 """Time limit for the events of a pool's writes. The limit is short, so that a call without a response does not stop the
@@ -97,10 +95,8 @@ class Informers:
         return self.pools, self.vms, self.revisions, self.vmis, self.disks, self.nodes
 
     @property
-    def optional(self) -> dict[OptionalInformer[Any], float]:
-        """How long the controller waits at its start for each, in seconds."""
-        settling = self.snapshots, self.restores, self.data_volumes, self.data_sources, self.kubevirts
-        return {**dict.fromkeys(settling, SETTLE_SECONDS), self.budgets: BUDGETS_SECONDS}
+    def optional(self) -> tuple[OptionalInformer[Any], ...]:
+        return self.snapshots, self.restores, self.data_volumes, self.data_sources, self.kubevirts, self.budgets
 
     def stores(self, limits: ReplicaLimits | None) -> Stores:
         return Stores(
@@ -186,7 +182,7 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
             async with asyncio.TaskGroup() as group:
                 for each in informers.optional:
                     group.create_task(each.run())
-                await asyncio.gather(*(each.settled(seconds) for each, seconds in informers.optional.items()))
+                await asyncio.gather(*(each.settled(SETTLE_SECONDS) for each in informers.optional))
                 pooling.begin()
                 group.create_task(measuring.run(), name="pool-analysis")
                 await controller.run()

@@ -11,7 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.resource import Resource
 
@@ -81,14 +81,13 @@ class OptionalInformer(Generic[V]):
         self._settled = asyncio.Event()
 
     async def settled(self, timeout_seconds: float) -> bool:
-        """Waits until `known` is true for the first time; False after the timeout. Without the right to read the
-        resource, `known` stays false."""
+        """Waits until `known` is true, or the API server refuses the right to list the objects. Returns `known`."""
         try:
             async with asyncio.timeout(timeout_seconds):
                 await self._settled.wait()
         except TimeoutError:
             log.warning("cannot read %s.%s yet", self._resource.plural, self._resource.group)
-        return self._settled.is_set()
+        return self.known
 
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Calls `changed()` when an object or `known` changes."""
@@ -120,11 +119,13 @@ class OptionalInformer(Generic[V]):
         finally:
             # A later run must not use the objects of this run.
             self._informer, self.known = None, False
+            self._settled.clear()
 
     async def _follow(self) -> None:
         informer = self._following = Informer(
             self._api, self._resource, self._view, indexes=self._indexes, label_selector=self._label_selector
         )
+        informer.reflector.on_error.append(self._failed)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(informer.run())
@@ -136,6 +137,10 @@ class OptionalInformer(Generic[V]):
                     informer.subscribe(changed)
         finally:
             self._following = None
+
+    def _failed(self, error: ApiError) -> None:
+        if isinstance(error, Forbidden):  # a right that somebody grants later is noticed later
+            self._settled.set()
 
     def _absent(self) -> None:
         if self._informer is not None or not self.known:

@@ -7,7 +7,7 @@ list repairs the stores. If it sends an event late, the resourceVersion shows th
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, NoReturn, Protocol
 
@@ -66,6 +66,8 @@ class Reflector:
         self.resource = resource
         self.error: ApiError | None = None
         """why the reflector cannot list or watch now; None if it can, or has not tried yet"""
+        self.on_error: list[Callable[[ApiError], None]] = []
+        """called with each error"""
         self._has_listed = False
         self._api = api
         self._consumers = tuple(consumers)
@@ -136,6 +138,8 @@ class Reflector:
     def _failed(self, error: ApiError) -> None:
         """Decides whether the next call continues the watch or lists again."""
         self.error = error
+        for tell in self.on_error:
+            tell(error)
         if isinstance(error, Expired):
             self._version = None
             self._expired += 1

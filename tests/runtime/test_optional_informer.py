@@ -16,11 +16,12 @@ A_WHILE = 20 * POLL_SECONDS
 
 
 class Kind:
-    """Served or not, with its objects; away is a server that fails whatever it is asked."""
+    """Served or not, with its objects; away is a server that fails whatever it is asked, and forbidden one that refuses
+    to list the objects."""
 
     def __init__(self, server: Server) -> None:
         self.served = True
-        self.away = False
+        self.away = self.forbidden = False
         self.items = [thing("a", 1)]
         self._gone = asyncio.Event()
         server.script = self
@@ -35,6 +36,8 @@ class Kind:
             await request.answer(500, status(500, "InternalError"))
         elif not self.served:
             await request.answer(404, status(404, "NotFound"))
+        elif self.forbidden and request.path != "/apis/test.dev/v1":
+            await request.answer(403, status(403, "Forbidden"))
         elif request.watching:
             await request.begin()
             await self._gone.wait()
@@ -115,6 +118,32 @@ async def test_a_failing_server_does_not_count_as_an_absent_resource(server: Ser
         await asyncio.sleep(A_WHILE)
         assert seen(optional) == (True, True, ["a"])
         assert False not in told
+
+
+async def test_nobody_waits_for_a_resource_without_the_right_to_list_it(server: Server, api: Api) -> None:
+    kind = Kind(server)
+    kind.forbidden = True
+    async with looking(api) as (optional, _):
+        began = asyncio.get_running_loop().time()
+        assert not await optional.settled(60)
+        assert asyncio.get_running_loop().time() - began < 1
+        assert seen(optional) == (False, False, [])
+        kind.forbidden = False
+        await asyncio.sleep(A_WHILE)
+        assert seen(optional) == (True, True, ["a"]), "somebody has granted the right"
+
+
+async def test_a_later_run_waits_for_its_own_objects(server: Server, api: Api) -> None:
+    kind = Kind(server)
+    async with looking(api) as (optional, _):
+        assert await optional.settled(60)
+    kind.away = True
+    task = asyncio.create_task(optional.run())
+    try:
+        assert not await optional.settled(1)
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 async def test_a_synced_informer_needs_no_discovery(server: Server, api: Api) -> None:

@@ -21,7 +21,7 @@ from poolhouse.runtime.resource import Resource
 from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
-PATH = "metadata.ownerReferences"
+OWNERS, ANNOTATIONS = "metadata.ownerReferences", "metadata.annotations"
 POD_STATUS = Resource("", "v1", "pods/status", "Pod")
 
 
@@ -31,6 +31,9 @@ class NamedPod:
 
     name: str
     uid: str
+
+
+NOBODY = NamedPod("", "")
 
 
 def _pods(claim: Json | None) -> tuple[NamedPod, NamedPod]:
@@ -55,13 +58,13 @@ class PodClaimReview:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         if not changes_pod(request):
             return AdmissionResponse()
-        pods = {*_pods(request.object), *_pods(request.old)} - {NamedPod("", "")}
+        pods = {*_pods(request.object), *_pods(request.old)} - {NOBODY}
         for name in sorted({pod.name for pod in pods}):
-            if why := await self._refusal(request, name):
-                return AdmissionResponse(problems=(Problem(PATH, why),), forbidden=True)
+            if problem := await self._refusal(request, name):
+                return AdmissionResponse(problems=(problem,), forbidden=True)
         return AdmissionResponse()
 
-    async def _refusal(self, request: AdmissionRequest, pod: str) -> str | None:
+    async def _refusal(self, request: AdmissionRequest, pod: str) -> Problem | None:
         """Why the user may not decide which claims belong to the Pod, or None."""
         user = request.user.get("username") or "an unknown user"
         review = access_review.subject_access_review(request.user, "patch", POD_STATUS, request.namespace, pod)
@@ -69,9 +72,21 @@ class PodClaimReview:
             async with asyncio.timeout(self._budget_seconds):
                 answer = await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
         except (ApiError, TimeoutError) as error:
-            return f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
+            why = f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
+            return Problem(OWNERS, why)
         if access_review.is_allowed(answer):
             return None
-        if any(each.name == pod for each in _pods(request.old)):
-            return f"{user} may not take a claim from Pod {pod}: delete the Pod or the claim"
-        return f"{user} may not make a claim that Pod {pod} controls: leave out `controller`; a Pod may own a claim"
+        return _forbidden(request, pod, user)
+
+
+def _forbidden(request: AdmissionRequest, pod: str, user: str) -> Problem:
+    """What the user may not do, and what to do instead. A claim with the annotation of a UID alone names no Pod."""
+    named = f"Pod {pod}" if pod else "a Pod"
+    if any(each.name == pod for each in _pods(request.old) if each != NOBODY):
+        return Problem(OWNERS, f"{user} may not take a claim from {named}: delete the Pod or the claim")
+    controlling, _ = _pods(request.object)
+    if pod and controlling.name == pod:
+        why = f"{user} may not make a claim that {named} controls: leave out `controller`; a Pod may own a claim"
+        return Problem(OWNERS, why)
+    why = f"{user} may not make a claim that names {named}: leave out the annotations {POD_NAME} and {POD_UID}"
+    return Problem(ANNOTATIONS, why)

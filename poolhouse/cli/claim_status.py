@@ -15,11 +15,13 @@ STEPS = {
 """the steps of a claim in its `status.timings`, in their order"""
 
 
-def describe(name: str, status: Json) -> str:
+def describe(name: str, status: Json, told: str = "") -> str:
+    """The state of the claim, with the reason unless `told` has it already."""
     phase = status.get("phase") or "Pending"
     if phase != "Ready":
         place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
-        why = reason(status).removeprefix(f"{phase}: ")
+        why = reason(status)
+        why = "" if why in told else why.removeprefix(f"{phase}: ")
         return f"{name}: {phase}{place}{': ' + why if why else ''}"
     timings = status.get("timings") or {}
     steps = [f"{timings[field]} ms {words}" for field, words in STEPS.items() if timings.get(field)]

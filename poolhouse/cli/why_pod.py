@@ -105,5 +105,5 @@ def facts(pod: Json, claim: Json | None) -> Iterator[str]:
     status = claim.get("status") or {}
     if vm := (status.get("vmRef") or {}).get("name"):
         yield f"its VM is {vm}: `poolhouse why {vm}` explains the VM"
-    yield f"its claim is {describe(name, status)}"
+    yield f"its claim is {describe(name, status, told=headline(pod))}"
     yield from (f"claim {name}: {fact}" for fact in why_claim.facts(claim))

@@ -80,6 +80,26 @@ def test_the_headline_of_a_pod(found: dict[str, Any], said: str) -> None:
             ],
             id="it waits",
         ),
+        pytest.param(
+            pod(reason="Queued", message="no VM is ready", conditions=[CONDITION]),
+            claim(phase="Queued", conditions=[{**CONDITION, "type": "Bound"}]),
+            [
+                "its claim is p1-c0ffee: Queued",
+                "claim p1-c0ffee: it was created at 2026-03-01T11:00:00Z",
+                "claim p1-c0ffee: it waits for a VM of the warm pool ci; `poolhouse warmpool why ci` explains the pool",
+            ],
+            id="the headline has the reason already",
+        ),
+        pytest.param(
+            pod(conditions=[CONDITION]),
+            claim(phase="Queued", conditions=[{**CONDITION, "type": "Bound"}]),
+            [
+                "its claim is p1-c0ffee: Queued: no VM is ready",
+                "claim p1-c0ffee: it was created at 2026-03-01T11:00:00Z",
+                "claim p1-c0ffee: it waits for a VM of the warm pool ci; `poolhouse warmpool why ci` explains the pool",
+            ],
+            id="the Pod does not say it yet",
+        ),
     ],
 )
 def test_facts_about_a_pod(found: dict[str, Any], its_claim: dict[str, Any] | None, said: list[str]) -> None:

@@ -52,6 +52,10 @@ OWNED = of_a_pod(controller=False)
 NOTED = of_a_pod(**{POD_NAME: "web-0", POD_UID: "u"})
 
 
+def naming(annotation: str) -> Json:
+    return of_a_pod(controller=False, **{annotation: "u"})
+
+
 @pytest.mark.parametrize(
     ("before", "after", "words"),
     [
@@ -59,9 +63,15 @@ NOTED = of_a_pod(**{POD_NAME: "web-0", POD_UID: "u"})
         pytest.param(
             OWNED,
             {**OWNED, "metadata": OWNED["metadata"] | {"annotations": NOTED["metadata"]["annotations"]}},
-            "jane may not make a claim",
+            "metadata.annotations: jane may not make a claim that names Pod web-0: leave out the annotations"
+            " poolhouse.dev/pod-name and poolhouse.dev/pod-uid",
             id="names a Pod in its annotations",
         ),
+        pytest.param(
+            None, naming(POD_NAME), "jane may not make a claim that names Pod u: leave out", id="a name alone"
+        ),
+        pytest.param(None, naming(POD_UID), "jane may not make a claim that names a Pod: leave out", id="a UID alone"),
+        pytest.param(naming(POD_UID), OWNED, "jane may not take a claim from a Pod: delete", id="removes a UID alone"),
         pytest.param(of_a_pod(), OWNED, "jane may not take a claim from Pod web-0", id="takes it from its Pod"),
         pytest.param(NOTED, of_a_pod(), "jane may not take a claim from Pod web-0", id="removes the annotations"),
         pytest.param(of_a_pod(), of_a_pod(uid="v"), "jane may not take a claim", id="gives it to a later Pod"),
@@ -69,7 +79,7 @@ NOTED = of_a_pod(**{POD_NAME: "web-0", POD_UID: "u"})
     ],
 )
 async def test_nobody_else_changes_the_pod_of_a_claim(
-    webhook: RunningWebhook, before: Json, after: Json, words: str
+    webhook: RunningWebhook, before: Json | None, after: Json, words: str
 ) -> None:
     webhook.api_server.script = deciding(False, [])
     status = (await webhook.review(review(after, old=before)))["status"]

@@ -69,7 +69,6 @@ LARGE_FUNCTIONS = {
     "controllers/pool/template.py:_addresses",
     "controllers/warmpool/autoscaling/autoscaler.py:PoolAutoscaler.update",
     "controllers/warmpool/ec2/adoption.py:_problems",
-    "controllers/warmpool_and_claim.py:build",
     "tests/bench/defaulting.py:latencies",
     "tests/fuzz/oracles.py:schema_violations",
 }

@@ -11,7 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from poolhouse_agent.application import Application, Container
@@ -126,9 +126,16 @@ class Launcher:
         return await self._end(application, container, run.directory, run.log)
 
     async def _end(self, application: Application, container: Container, directory: Path, log: Path) -> End:
+        """How the run has ended. Without its shim, podman's container may go on, and is removed."""
         end = read_end(directory, log)
-        if container.image and end.reason == UNKNOWN:  # The shim is gone, and podman's container may go on.
-            await self._podman.remove(application, container)
+        if not container.image or (end.reason != UNKNOWN and end.exit_code):
+            return end
+        if end.reason != UNKNOWN:
+            # A signal that comes before podman has started the container ends podman itself, with exit code 0.
+            if not await self._podman.waits_for_its_start(application, container):
+                return end
+            end = replace(end, exit_code=137, reason=UNKNOWN, message="it was stopped before podman had started it")
+        await self._podman.remove(application, container)
         return end
 
     async def stop(self, application: Application, container: Container, run: Run, kill: bool) -> None:

@@ -16,6 +16,8 @@ from poolhouse_agent.volumes import Bind
 PULL_SECONDS, COMMAND_SECONDS = 1800.0, 60.0
 ABSENT, FAILED = 1, 125
 """exit codes of podman: the store does not have the image, and podman could not do its work"""
+NOT_STARTED = ("configured", "created", "initialized")
+"""states of a container without a process of its own"""
 SHOWN_IMAGES = 10
 
 
@@ -92,6 +94,12 @@ class Podman:
 
     async def kill(self, application: Application, container: Container) -> None:
         await self._run("kill", "--signal", "KILL", name_of(application, container))
+
+    async def waits_for_its_start(self, application: Application, container: Container) -> bool:
+        """Whether podman has created the container and not started it."""
+        name = name_of(application, container)
+        found = await self._run("container", "inspect", "--format", "{{.State.Status}}", name)
+        return found.code == 0 and found.output.strip() in NOT_STARTED
 
     async def remove(self, application: Application, container: Container) -> None:
         await self._run("rm", "--force", "--ignore", name_of(application, container))

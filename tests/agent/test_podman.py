@@ -111,6 +111,22 @@ async def test_podman_containers_are_probed_and_terminated(tmp_path: Path, podma
     assert "poolhouse-a-" not in names_of_containers()
 
 
+async def test_a_container_that_podman_has_not_started_yet_has_not_succeeded(tmp_path: Path) -> None:
+    """A signal ends podman itself until then, with exit code 0, and the container that it has created stays."""
+    slow, begun, calls = tmp_path / "podman", tmp_path / "begun", tmp_path / "calls"
+    create = f"trap 'exit 0' TERM; touch {begun}; while :; do sleep 0.1; done"
+    slow.write_text(f'#!/bin/sh\necho "$1 $2" >> {calls}\ncase $1 in run) {create};; container) echo created;; esac\n')
+    slow.chmod(0o755)
+    async with running_agent(tmp_path, PATH=f"{tmp_path}:{os.environ['PATH']}") as agent:
+        await agent.launch({"containers": [{"name": "main", "image": IMAGE}]})
+        await eventually(begun.exists)
+        await agent.terminate(gracePeriodSeconds=30)
+        (status,) = (await agent.status())["containerStatuses"]
+        ended = status["state"]["terminated"]
+        assert (ended["exitCode"], ended["reason"]) == (137, "ContainerStatusUnknown")
+        assert "rm --force" in calls.read_text(), "it is not left behind"
+
+
 async def test_an_image_that_podman_does_not_have_is_explained(tmp_path: Path, podman: dict[str, str]) -> None:
     never = {"name": "never", "image": "localhost/absent:1", "imagePullPolicy": "Never"}
     pulled = {"name": "pulled", "image": "localhost:1/absent:1"}

@@ -106,6 +106,8 @@ def _clean_up(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return steps.UpdateStatus(status.observed(s, now))
     if seconds is None or s.vms:
         return steps.Requeue()
+    if not s.vms_known:
+        return steps.FindVMs()
     finished = s.claim.status.finished_at or s.claim.created_at
     end = time_or_min(finished) + timedelta(seconds=seconds)
     return steps.DeleteClaim() if now >= end else steps.Requeue(_seconds_until(end, now))
@@ -413,12 +415,30 @@ def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:
     if not s.vms_known:
         return steps.FindVMs()
     if s.claim.status.ready_at:
+        if s.claim.pod is not None and _may_still_run(s):
+            return _wait_for_end(s, now)
         return _fail(s, Failure(ClaimReason.VM_LOST, "the VM was deleted, and not by the controllers"), now)
     why = s.deletion or Failure(ClaimReason.ACTIVATION_FAILED, "the VM was deleted before it was handed over")
-    if s.claim.status.attempts >= MAX_ATTEMPTS:
+    ends = _may_still_run(s)
+    if s.claim.status.attempts >= MAX_ATTEMPTS or (ends and now >= s.bind_deadline):
         return _fail(s, why, now)
+    if ends:
+        return steps.Requeue(min(RECHECK_SECONDS, _seconds_until(s.bind_deadline, now)))
     event = steps.ClaimEvent(why.reason, f"{why.message}; trying once more", "Warning")
     return steps.UpdateStatus(status.retrying(s, why, now), event)
+
+
+def _may_still_run(s: ClaimSnapshot) -> bool:
+    """Whether the claim's VM is being deleted and its agent may run the application until then. No other VM, and no
+    Pod in the place of the claim's Pod, may run it meanwhile. An agent may have launched it and not have answered."""
+    return s.has_agent and s.claim.spec.application is not None
+
+
+def _wait_for_end(s: ClaimSnapshot, now: datetime) -> steps.Step:
+    """The Pod fails when its VM is gone, because its controller may replace it then. Until then it is not Ready."""
+    lost = Failure(ClaimReason.VM_LOST, "the VM is being deleted, and not by the controllers")
+    fresh = status.losing(s, lost, now)
+    return steps.UpdateStatus(fresh) if fresh != s.claim.status else steps.Requeue(RECHECK_SECONDS)
 
 
 def _needs_agent(s: ClaimSnapshot) -> bool:

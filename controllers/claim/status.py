@@ -185,6 +185,11 @@ def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime)
     return None
 
 
+def losing(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
+    """The status of a claim whose VM still exists and does not come back."""
+    return _status(s, now, [_false("Ready", why)])
+
+
 def retrying(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
     """The status after a VM did not become usable, before another attempt."""
     conditions = [_false("Bound", why), _false("Ready", why)]

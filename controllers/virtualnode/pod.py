@@ -115,6 +115,8 @@ class PodClaim:
     phase: str
     released: bool
     """whether the release is requested, or the claim has lost its Pod"""
+    dropped: bool
+    """whether the claim is deleted once it has ended and its VM is gone"""
     vm: str
     """the name of the VM, or the ID of the EC2 instance"""
     vm_uid: str
@@ -162,6 +164,7 @@ def parse_claim(document: Json) -> PodClaim | None:
         pod_uid=pod.uid,
         phase=phase,
         released=bool(at(document, "spec", "release")) or bool(metadata.get("deletionTimestamp")) or pod.lost,
+        dropped=at(document, "spec", "ttlSecondsAfterFinished") == 0,
         vm=text("vmRef", "name") or text("instanceRef", "id") or "",
         vm_uid=text("vmRef", "uid") or "",
         on_ec2=on_ec2,

@@ -2,9 +2,12 @@
 
     no claim --- CreateClaim ---> claim without a VM --- VM ---> the Pod's status follows the claim's
                                        |                              |
-                     RetryClaim, if it has failed            the application, the VM or the claim has ended
+                     DropClaim, if it has failed             the application, the VM or the claim has ended
                                                                       v
-    RemovePod <--- claim has ended <--- ReleaseClaim <--- the Pod is deleted, or Succeeded, or Failed
+    RemovePod <--- claim is Released or gone <--- ReleaseClaim or DropClaim <--- the Pod is deleted, or has ended
+
+No claim of a Pod follows another one, and no Pod is removed, while the VM of the claim exists: the application would
+run twice, in a VM that is still being deleted and in that of the next claim or of a later Pod of the name.
 
 A claim that gave the Pod no VM may fail: then the Pod stays Pending and later gets another claim, because a controller
 would replace a Failed Pod at once, for ever. Once the VM was handed over, the Pod ends with its VM.
@@ -63,8 +66,8 @@ class ReleaseClaim:
 
 
 @dataclass(frozen=True)
-class RetryClaim:
-    """Deletes a claim that has failed, so that the Pod gets another one."""
+class DropClaim:
+    """Lets the controller of claims delete a claim that has failed or expired, once its VM is gone."""
 
     claim: PodClaim
 
@@ -90,7 +93,7 @@ class Wait:
     seconds: float | None = None
 
 
-Step = CreateClaim | ReleaseClaim | RetryClaim | RemovePod | WriteStatus | Wait
+Step = CreateClaim | ReleaseClaim | DropClaim | RemovePod | WriteStatus | Wait
 
 
 def plan(pod: Pod, claim: PodClaim | None, pools: Iterable[PodPool], refused: Waiting | None, now: datetime) -> Step:
@@ -138,8 +141,10 @@ def pool_obstacle(pod: Pod, pools: Iterable[PodPool]) -> Waiting | None:
 
 def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
     """The Pod must not be removed before its VM: another Pod of this name may need to be the only one."""
-    if claim is None or claim.finished:
+    if claim is None or claim.phase == "Released":
         return RemovePod()
+    if claim.finished:  # its VM may still be going
+        return _drop(claim)
     if not claim.released:
         return ReleaseClaim(claim)
     if claim.vm and pod.phase not in TERMINAL:
@@ -184,7 +189,11 @@ def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
         return Wait(_seconds_until(deadline(pod), now))
     finished = known_time(claim.finished_at) or now
     left = RETRY_SECONDS - (now - finished).total_seconds()
-    return RetryClaim(claim) if left <= 0 else Wait(left)
+    return _drop(claim) if left <= 0 else Wait(left)
+
+
+def _drop(claim: PodClaim) -> Step:
+    return Wait() if claim.dropped else DropClaim(claim)
 
 
 def _fail(pod: Pod, reason: str, message: str, now: datetime) -> Step:

@@ -12,9 +12,9 @@ from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_plan import (
     RETRY_SECONDS,
     CreateClaim,
+    DropClaim,
     ReleaseClaim,
     RemovePod,
-    RetryClaim,
     Step,
     Wait,
     WriteStatus,
@@ -27,6 +27,7 @@ from controllers.virtualnode.sources import Sources
 from controllers.virtualnode.translate import Refused, TooLarge, claim_of
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
@@ -77,7 +78,7 @@ class PodController:
             self._unconfirmed.pop(key, None)
             return None
         claim, refusal = self._claim_of(pod), self._refusal(pod)
-        if claim is None and await self._has_unseen_claim(pod):
+        if claim is None and (await self._has_unseen_claim(pod) or self._may_still_run(pod)):
             return CLAIM_LAG_SECONDS
         look_again = None
         if claim is not None:
@@ -120,8 +121,9 @@ class PodController:
                 # A claim of this name may have another owner by now.
                 patch = {"metadata": {"uid": claim.uid}, "spec": {"release": True}}
                 await self.api.patch(CLAIMS, claim.namespace, claim.name, patch)
-            case RetryClaim(claim):
-                await self.api.delete(CLAIMS, claim.namespace, claim.name, uid=claim.uid)
+            case DropClaim(claim):
+                patch = {"metadata": {"uid": claim.uid}, "spec": {"ttlSecondsAfterFinished": 0}}
+                await self.api.patch(CLAIMS, claim.namespace, claim.name, patch)
             case RemovePod():
                 await self.api.delete(PODS, pod.namespace, pod.name, uid=pod.uid, grace_seconds=0)
             case Wait(seconds):
@@ -174,6 +176,11 @@ class PodController:
         except NotFound:
             return False
         return _belongs_to(found, pod)
+
+    def _may_still_run(self, pod: Pod) -> bool:
+        """Whether the VM of a Pod that has lost its claim is still going. Another Pod would take the Pod's place."""
+        of = pod.notes.get(meta.VM, "")
+        return names_claim(pod) and pod.phase not in TERMINAL and self.addresses.vmi_of((pod.namespace, of)) is not None
 
     def _refuse(self, pod: Pod, why: Waiting, seconds: float) -> float:
         """Remembers why, so that the next reconcile writes it."""

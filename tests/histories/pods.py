@@ -58,9 +58,10 @@ def _pod_uid(claim: Json) -> str:
 
 
 def sized(memory: str) -> Json:
-    """A template whose guests have an address."""
-    found = template(memory)
+    """A template whose guests have an address, and run for a while after their VM is deleted."""
+    found = template(memory, stop_seconds="8")
     spec = found["spec"]["template"]["spec"]
+    spec["terminationGracePeriodSeconds"] = 30
     spec["domain"]["devices"] = {"interfaces": [{"name": "default", "masquerade": {}}]}
     spec["networks"] = [{"name": "default", "pod": {}}]
     return found

@@ -98,9 +98,9 @@ class World:
         return sum(network.done.total() for network in self.networks)
 
     def running_guest(self, uid: str) -> VMI | None:
-        """The VMI with this UID if its guest runs."""
+        """The VMI with this UID if its guest runs, also while the VMI is being deleted."""
         found = next(iter(self.guests.by("uid", uid)), None) if self.guests is not None and uid else None
-        runs = found is not None and found.phase == "Running" and found.deleted is None and not is_paused(found)
+        runs = found is not None and found.phase == "Running" and not is_paused(found)
         return found if runs else None
 
     def violated(self, what: str) -> None:

@@ -19,13 +19,14 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
-from tests.controllers.warmpool.builders import NOW, a_pool
+from tests.controllers.warmpool.builders import NOW, a_pool, ago
 
 Json = dict[str, Any]
 
 RUNNING = application_health({"phase": "Running"})
 EC2 = {"imageID": "ami-1", "instanceType": "m5.large", "subnets": ["subnet-a"], "protocol": "GRPC", "port": 8200}
 POD = Owner("Pod", "web-0", "u", "v1")
+APPLICATION = {"containers": [{"name": "main", "image": "registry.example/app:1"}]}
 
 
 @pytest.mark.parametrize(
@@ -146,3 +147,40 @@ def test_a_user_who_gives_a_claim_to_a_pod_gains_nothing() -> None:
     assert parse_claim(document).pod == POD
     forged = {**document, "metadata": {**document["metadata"], "name": "mine"}}
     assert parse_claim(forged).pod is None
+
+
+GOING = claimed_vm("m", WarmState.IN_USE, deleting=True)
+OF_POD = replace(a_claim(status=bound_status("m", phase="Ready", readyAt=ago(5)), application=APPLICATION), pod=POD)
+
+
+def test_a_claim_of_a_pod_fails_after_its_vm() -> None:
+    """The controller of a Pod replaces a Pod that has failed, and the application must not run twice."""
+    step = plan(snapshot(OF_POD, GOING, has_agent=True), NOW)
+    assert isinstance(step, UpdateStatus)
+    (ready,) = (each for each in step.status.conditions if each.type == "Ready")
+    assert (step.status.phase, ready.status, ready.reason) == ("Ready", "False", "VMLost")
+    written = replace(OF_POD, status=step.status)
+    assert isinstance(plan(snapshot(written, GOING, has_agent=True), NOW), Requeue)
+    gone = plan(snapshot(written), NOW)
+    assert isinstance(gone, UpdateStatus)
+    assert gone.status.phase == "Failed"
+
+
+@pytest.mark.parametrize(
+    ("status", "age", "expected"),
+    [
+        pytest.param(bound_status("m"), 2, "", id="it waits for the end of the VM"),
+        pytest.param(bound_status("m"), 600, "Failed", id="not for ever"),
+        pytest.param(bound_status("m", attempts=2), 2, "Failed", id="not after the second attempt"),
+    ],
+)
+def test_an_application_that_may_have_been_launched_is_launched_in_no_other_vm(
+    status: Json, age: float, expected: str
+) -> None:
+    """The agent may have launched it without an answer, and runs it until the VM is gone."""
+    claim = replace(a_claim(status=status, application=APPLICATION, creationTimestamp=ago(age)), pod=POD)
+    step = plan(snapshot(claim, replace(GOING, state=WarmState.ALLOCATING), has_agent=True), NOW)
+    assert (step.status.phase if isinstance(step, UpdateStatus) else "") == expected
+    if not expected:
+        assert isinstance(step, Requeue)
+        assert 0 < (step.after_seconds or 0) <= 5

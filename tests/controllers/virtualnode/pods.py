@@ -54,6 +54,7 @@ def claim(
     application: Json | None = None,
     release: bool = False,
     lost: bool = False,
+    dropped: bool = False,
     **status: Any,
 ) -> Json:
     """The claim of the Pod, as the API server stores it. `why` is the condition that is False. A lost claim has no
@@ -66,7 +67,7 @@ def claim(
     handed_over = ready if phase == "Ready" or (vm and phase in ("Releasing", "Released", "Expired", "Failed")) else {}
     return {
         "metadata": {**own, "namespace": "ns", "uid": "c-1"},
-        "spec": {"release": release},
+        "spec": {"release": release, **({"ttlSecondsAfterFinished": 0} if dropped else {})},
         "status": {
             "phase": phase,
             **({"vmRef": {"name": vm, "uid": "v"}} if vm else {}),

@@ -14,9 +14,9 @@ from controllers.virtualnode.pod import PodPool, parse_claim, parse_pod, parse_p
 from controllers.virtualnode.pod_plan import (
     PASSING,
     CreateClaim,
+    DropClaim,
     ReleaseClaim,
     RemovePod,
-    RetryClaim,
     Step,
     Wait,
     WriteStatus,
@@ -65,7 +65,11 @@ def test_the_name_of_the_claim() -> None:
         pytest.param(pod(metadata=DELETED), claim("Queued", vm="", release=True), Wait, id="and is released once"),
         pytest.param(pod(metadata=DELETED), claim(lost=True, vm=""), Wait, id="nor by the Pod that lost it"),
         pytest.param(pod(metadata=DELETED), claim("Released"), RemovePod, id="a Pod goes after its VM"),
-        pytest.param(pod(metadata=DELETED), claim("Failed"), RemovePod, id="also if its VM was lost"),
+        pytest.param(
+            pod(metadata=DELETED), claim("Failed"), DropClaim, id="the VM of a failed claim may still be going"
+        ),
+        pytest.param(pod(metadata=DELETED), claim("Expired"), DropClaim, id="as that of an expired claim"),
+        pytest.param(pod(metadata=DELETED), claim("Failed", dropped=True), Wait, id="until the claim goes after it"),
         pytest.param(pod(status=ENDED), claim(), ReleaseClaim, id="a Pod that has ended keeps no VM"),
         pytest.param(pod(status=ENDED), claim(release=True), Wait, id="it releases its VM once"),
         pytest.param(pod(status=ENDED), claim("Released"), Wait, id="it stays"),
@@ -186,7 +190,7 @@ def test_a_pod_that_runs_is_not_pending_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("finished", "expected"), [("2026-01-01T00:00:50Z", Wait(50.0)), ("2026-01-01T00:00:00Z", RetryClaim)]
+    ("finished", "expected"), [("2026-01-01T00:00:50Z", Wait(50.0)), ("2026-01-01T00:00:00Z", DropClaim)]
 )
 def test_a_claim_that_failed_without_a_vm_is_tried_again(finished: str, expected: Any) -> None:
     failed = claim("Failed", vm="", why=("NoCapacity", "no VM"), finishedAt=finished)
@@ -245,7 +249,7 @@ def test_a_pod_whose_vm_was_not_handed_over_gets_another_one(claim: Json, forgot
     patch = written(step(named, claim))
     assert patch["metadata"]["annotations"] == {f"poolhouse.dev/{name}": None for name in forgotten}
     assert patch["status"]["reason"]
-    assert isinstance(step(apply_patch(named, patch), claim), Wait | RetryClaim)
+    assert isinstance(step(apply_patch(named, patch), claim), Wait | DropClaim)
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,10 @@ from controllers.warmpool.vm_agent import ConfirmedAddresses
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
 from tests.controllers.virtualnode.pods import CLAIM_OF_WEB, Json, claim, pod
+from tests.controllers.virtualnode.test_addresses import a_vmi
 
 NAMED = {"annotations": {"poolhouse.dev/claim-name": CLAIM_OF_WEB}}
 DELETED = {**NAMED, "deletionTimestamp": "2026-01-01T00:00:59Z"}
@@ -58,6 +60,12 @@ async def no_address(vmi: VMI) -> ConfirmedAddresses:
     return ConfirmedAddresses(())
 
 
+def controller(server: Server, pods: Store[Pod], vmis: dict[Key, VMI]) -> PodController:
+    claims, pools = Store[PodClaim | None]({"pod": lambda _: ()}), Store[PodPool]({"namespace": lambda _: ()})
+    api, events = cast(Api, server), cast(EventRecorder, NoEvents())
+    return PodController(api, events, pods, claims, pools, AddressReader(vmis.get, no_address))
+
+
 @pytest.mark.parametrize(
     ("stored", "live", "writes"),
     [
@@ -73,8 +81,24 @@ async def no_address(vmi: VMI) -> ConfirmedAddresses:
 async def test_a_claim_that_the_store_does_not_show_is_read(stored: Json, live: Json | None, writes: list[str]) -> None:
     server, pods = Server(live), Store[Pod]()
     pods.put(("ns", "web"), parse_pod(stored))
-    claims, pools = Store[PodClaim | None]({"pod": lambda _: ()}), Store[PodPool]({"namespace": lambda _: ()})
-    api, events = cast(Api, server), cast(EventRecorder, NoEvents())
-    tested = PodController(api, events, pods, claims, pools, AddressReader(lambda key: None, no_address))
-    assert await tested.reconcile(("ns", "web")) == (CLAIM_LAG_SECONDS if live is not None and not writes else None)
+    assert await controller(server, pods, {}).reconcile(("ns", "web")) == (
+        CLAIM_LAG_SECONDS if live is not None and not writes else None
+    )
+    assert server.writes == writes
+
+
+@pytest.mark.parametrize(
+    ("vm", "vmi", "writes"),
+    [
+        pytest.param("warm-1", True, [], id="its VM still runs"),
+        pytest.param("warm-1", False, ["status"], id="its VM is gone"),
+        pytest.param("warm-2", True, ["status"], id="another VM runs"),
+    ],
+)
+async def test_a_pod_that_has_lost_its_claim_fails_after_its_vm(vm: str, vmi: bool, writes: list[str]) -> None:
+    notes = {"annotations": NAMED["annotations"] | {"poolhouse.dev/vm": vm}}
+    server, pods = Server(None), Store[Pod]()
+    pods.put(("ns", "web"), parse_pod(pod(metadata=notes, status=RUNNING)))
+    vmis = {("ns", "warm-1"): a_vmi()} if vmi else {}
+    assert await controller(server, pods, vmis).reconcile(("ns", "web")) == (None if writes else CLAIM_LAG_SECONDS)
     assert server.writes == writes

@@ -30,7 +30,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin wheel client agent setup lock clean
+.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin wheel client agent setup lock vendored clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -105,7 +105,7 @@ docs: setup
 # The pictures of docs/console.md, by the tests of the console.
 screenshots: setup $(BROWSER)
 	@mkdir -p docs/img/console
-	@POOLHOUSE_SCREENSHOTS=docs/img/console exec $(BIN)/python -m pytest -q tests/console/test_browser.py
+	@POOLHOUSE_SCREENSHOTS=docs/img/console exec $(BIN)/python -m pytest -q tests/console/test_browser.py tests/console/test_guest_in_browser.py
 
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
@@ -199,6 +199,10 @@ lock:
 	  -c requirements/ec2.lock -o requirements/ec2-test.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml
 	@$(COMPILE) --extra cli --extra console -c requirements/all.lock -o requirements/cli.lock pyproject.toml
+
+# The files of npm packages that the pages of the console load. It needs npm, and nothing else does.
+vendored:
+	@sh requirements/npm/bundle.sh poolhouse/console/vendored
 
 clean:
 	rm -rf $(VENV) .poolhouse

@@ -2,7 +2,7 @@
 
 Other programs of this machine and web pages in the same browser can send requests to a port on loopback. The token in
 the path is unknown to them. The check of `Host` stops a web page whose name was rebound to 127.0.0.1. The check of
-`Origin` stops forms of other sites, in case the address with the token has leaked.
+`Origin` stops forms and websockets of other sites, in case the address with the token has leaked.
 """
 
 import secrets
@@ -20,6 +20,20 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
+
+
+SCREEN_HEADERS = {
+    **HEADERS,
+    # noVNC decodes pictures and shows the pointer as data URLs.
+    "Content-Security-Policy": HEADERS["Content-Security-Policy"].replace("img-src 'self'", "img-src 'self' data:"),
+}
+WEBSOCKET = "WEBSOCKET"
+"""stands for the method of a websocket, which can do what a form can"""
+
+
+def headers_of(path: str) -> Mapping[str, str]:
+    """The headers that limit what the page at a path may load."""
+    return SCREEN_HEADERS if path.split("/")[2:3] == ["vnc"] else HEADERS
 
 
 def new_token() -> str:
@@ -42,5 +56,5 @@ def refusal(method: str, path: str, headers: Mapping[str, str], port: int, token
             return 403, "another site must not load pages of the console"
         return None
     if headers.get("origin") != f"http://{host}" or site not in ("none", "same-origin"):
-        return 403, "only a form of the console may change something; its Origin header was missing or another"
+        return 403, "only a page of the console may change something; its Origin header was missing or another"
     return None

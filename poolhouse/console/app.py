@@ -25,11 +25,13 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from poolhouse.cli.cluster import with_namespace
 from poolhouse.cli.detach import WouldDelete
 from poolhouse.cli.output import Failed
-from poolhouse.console import access, acts, change, pages
+from poolhouse.cli.vm_streams import Stream
+from poolhouse.console import access, acts, change, pages, vm_stream
 from poolhouse.console.act import CONFIRMED, Act, Target
 from poolhouse.console.page import OBJECT_PATH, Page, Part, object_path, with_query
 from poolhouse.console.pages import Context, Missing
@@ -146,6 +148,7 @@ class Console:
         for routes, methods in ((reads, ["GET", "HEAD"]), (writes, ["POST"])):
             for path, handler in routes:
                 self._app.add_api_route(self.root + path, handler, methods=methods, response_model=None)
+        self._app.add_api_websocket_route(self.root + "/stream/{stream}/{namespace}/{name}", self._stream)
 
     def stop(self) -> None:
         """Ends the streams, so that the server can stop."""
@@ -155,12 +158,13 @@ class Console:
         """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
 
         async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                MutableHeaders(scope=message).update(access.HEADERS)
+            if message["type"].endswith("http.response.start"):
+                MutableHeaders(scope=message).update(access.headers_of(scope["path"]))
             await send(message)
 
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        refused = access.refusal(scope["method"], scope["path"], headers, self._port, self._token)
+        method = scope.get("method", access.WEBSOCKET)
+        refused = access.refusal(method, scope["path"], headers, self._port, self._token)
         answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
         await answer(scope, receive, guarded)
 
@@ -172,10 +176,13 @@ class Console:
         return RedirectResponse(f"{self.root}/")
 
     async def _static(self, name: str) -> Response:
-        known = {each.name: each for each in (HERE / "static").iterdir()}
+        known = {each.name: each for folder in ("static", "vendored") for each in (HERE / folder).iterdir()}
         if name not in known:
             return PlainTextResponse("not found\n", 404)
         return FileResponse(known[name])
+
+    async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
+        await vm_stream.connect(browser, self._context.state.api, stream, (namespace, name), self._stopping)
 
     async def _page(self, request: Request, path: str) -> Response:
         query = dict(request.query_params)

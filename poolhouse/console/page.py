@@ -31,6 +31,9 @@ class Page:
     """the entry of the navigation that contains the page"""
     live: bool = True
     """whether the browser follows changes"""
+    scripts: Sequence[str] = ()
+    """modules that only this page loads"""
+    styles: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

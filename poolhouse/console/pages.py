@@ -40,6 +40,7 @@ from poolhouse.console import (
     policies_page,
     pool_page,
     replica_set_page,
+    stream_page,
     vm_page,
     warm_page,
     words,
@@ -377,10 +378,14 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
     state, key = context.state, (namespace, name)
     document = await _document(state, VMS if short == "vm" else VMIS, key)
     offered = await forms(context, Target(VM, document)) if short == "vm" else []
+    head = vm_page.head(state, document, short) | {
+        "forms": offered,
+        "streams": await stream_page.links(state, namespace, name),
+    }
     return Page(
         f"{short}/{name}",
         [
-            Part("head", "vm_head.html", {**vm_page.head(state, document, short), "forms": offered}),
+            Part("head", "vm_head.html", head),
             Part("why", "why.html", vm_page.why(state, document, short)),
             *(Part("snapshots", "snapshots.html", each) for each in await vm_page.snapshots(state, document)),
             await _past(context, document),
@@ -438,6 +443,7 @@ ROUTES: tuple[tuple[re.Pattern[str], Builder], ...] = tuple(
         (r"/sizing/(?P<namespace>[^/]+)/(?P<name>[^/]+)", sizing),
         (r"/hardware/(?P<namespace>[^/]+)/(?P<name>[^/]+)", hardware),
         (r"/(?P<short>vm|vmi)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", vm),
+        (r"/(?P<stream>console|vnc)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", stream_page.stream_page),
         (r"/(?P<short>[a-z]+)/(?P<namespace>[^/]+)/(?P<name>[^/]+)", object_page),
     )
 )

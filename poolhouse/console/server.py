@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import uvicorn
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from poolhouse.cli.cluster import Cluster
 from poolhouse.console import access
@@ -35,7 +36,7 @@ async def serve(api: Api, cluster: Cluster, port: int, started: Callable[[str], 
         log_config=None,
         access_log=False,
         server_header=False,
-        ws="none",
+        ws=WSProtocol,
         lifespan="off",
         http="h11",
         loop="asyncio",

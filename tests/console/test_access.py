@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from poolhouse.console.access import HEADERS, new_token, refusal
+from poolhouse.console.access import HEADERS, WEBSOCKET, headers_of, new_token, refusal
 
 PORT, TOKEN = 8123, "s3cret"
 PATH = f"/{TOKEN}/vmpool/default/web"
@@ -42,6 +42,9 @@ FORM = {**BROWSER, "origin": f"http://127.0.0.1:{PORT}"}
         pytest.param("POST", PATH, {**FORM, "origin": "http://evil.example"}, 403, id="a form of another site"),
         pytest.param("POST", PATH, {**FORM, "origin": "http://127.0.0.1:9"}, 403, id="a form of another port"),
         pytest.param("POST", PATH, {**FORM, "sec-fetch-site": "same-site"}, 403, id="a form of another port, by fetch"),
+        pytest.param(WEBSOCKET, PATH, FORM, None, id="a websocket of the console"),
+        pytest.param(WEBSOCKET, PATH, BROWSER, 403, id="a websocket without Origin"),
+        pytest.param(WEBSOCKET, PATH, {**FORM, "origin": "http://evil.example"}, 403, id="a websocket of another site"),
         pytest.param("DELETE", PATH, BROWSER, 403, id="any other method is as a form"),
     ],
 )
@@ -63,7 +66,17 @@ def test_tokens_differ_and_are_long() -> None:
     assert all(re.fullmatch(r"[\w-]{32}", each) for each in tokens)
 
 
-def test_a_page_may_load_and_send_nothing_elsewhere() -> None:
-    directives = dict(each.split(maxsplit=1) for each in HEADERS["Content-Security-Policy"].split("; "))
-    assert directives.pop("default-src") == "'none'"
-    assert set(directives.values()) <= {"'self'", "'none'"}
+def directives(path: str) -> dict[str, str]:
+    return dict(each.split(maxsplit=1) for each in headers_of(path)["Content-Security-Policy"].split("; "))
+
+
+@pytest.mark.parametrize("path", [PATH, f"/{TOKEN}/console/shop/web-1", f"/{TOKEN}/vm/shop/vnc", "/"])
+def test_a_page_may_load_and_send_nothing_elsewhere(path: str) -> None:
+    assert headers_of(path) is HEADERS
+    found = directives(path)
+    assert found.pop("default-src") == "'none'"
+    assert set(found.values()) <= {"'self'", "'none'"}
+
+
+def test_only_the_page_of_a_screen_shows_pictures_of_its_script() -> None:
+    assert directives(f"/{TOKEN}/vnc/shop/web-1") == {**directives(PATH), "img-src": "'self' data:"}

@@ -106,10 +106,13 @@ DARK = ("overview", "pool")
 """pages with a picture in dark colours too"""
 LATER = ("change", "rollout", "confirm")
 """pictures of the tests of acts"""
+STREAMS = ("serial-console", "screen")
+"""pictures of tests/console/test_guest_in_browser.py"""
 PICTURES = (
     *(name for name in PAGES if name not in ("absent", "fleet", *LATER)),
     *(f"{name}-dark" for name in DARK),
     *LATER,
+    *STREAMS,
 )
 """the pictures of docs/console.md"""
 
@@ -205,6 +208,25 @@ def test_a_vm_is_paused_and_goes_on(paths: StackPaths, shop: Browser) -> None:
     assert read(paths, f"vm/{vm}", ".status.printableStatus") == "Paused"
     shop.act("Unpause")
     shop.reads(f"{vm} goes on", "Pause")
+
+
+@pytest.mark.parametrize(("label", "stream"), [("Serial console", "console"), ("Screen", "vnc")])
+def test_a_refused_stream_says_why_and_can_be_tried_again(
+    paths: StackPaths, shop: Browser, label: str, stream: str
+) -> None:
+    vm = read(paths, "vm", ".items[0].metadata.name")
+    shop.open(f"/vm/{SHOP}/{vm}")
+    shop.click("main a", label)
+    refused = f"a simulated VM has no {stream}; start the stack with --engine qemu"
+    shop.reads(refused, "Connect again")
+    # noVNC writes the reason to the browser's console, too.
+    assert [each for each in shop.errors() if refused not in each] == []
+    assert Axe().run(shop.driver)["violations"] == []
+    shop.until(lambda: shop.focused() == "Connect again", shop.focused)
+    shop.press("enter")
+    shop.reads(refused)
+    shop.click("main a", f"Back to {vm}")
+    shop.reads("Why")
 
 
 def test_a_vm_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
@@ -331,6 +353,12 @@ def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser
         viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
         viewer.reads("my-vm-pool-1", "Events are not shown, because you may not list them.")
         assert {each.get_attribute("disabled") for each in viewer.all(".acts > button")} == {"true"}
+        viewer.open(f"/vm/{SHOP}/my-vm-pool-1")
+        viewer.reads("Screen: you may not get virtualmachineinstances/vnc here")
+        viewer.open(f"/vnc/{SHOP}/my-vm-pool-1")
+        viewer.reads("You may not get virtualmachineinstances/vnc here.")
+        viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
+        viewer.reads("my-vm-pool-1")
         # The API server decides, also about a form that is sent all the same.
         viewer.driver.execute_script("document.querySelector('form[id^=act-pause]').submit()")
         viewer.reads('cannot patch resource "virtualmachinepools"')
@@ -345,7 +373,11 @@ def test_a_foreign_page_cannot_act(paths: StackPaths, shop: Browser) -> None:
     shop.driver.get("data:text/html,<form method=post><button>go</button></form>")
     script = "document.forms[0].action = arguments[0]; document.forms[0].submit()"
     shop.driver.execute_script(script, f"{shop.root}/act/pause/vmpool/{SHOP}/my-vm-pool")
-    shop.reads("only a form of the console may change something", css="body")
+    shop.reads("only a page of the console may change something", css="body")
+    shop.driver.get("data:text/html,<p id=p>")
+    script = "const s = new WebSocket(arguments[0]); s.onopen = s.onerror = (event) => p.append(event.type)"
+    shop.driver.execute_script(script, f"ws{shop.root[4:]}/stream/console/{SHOP}/my-vm-pool-1")
+    shop.reads("error", css="#p")
     assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
 
 

@@ -22,6 +22,11 @@ MAX_WATCHES = 2000
 WATCH_SECONDS = 300.0
 """Longest life of a stream. A VM that has vanished with its node closes no connection."""
 
+BURST, ANSWERS_PER_SECOND = 50, 1.0
+"""Answers of a stream, above which it is closed. Each one costs a reconcile and a write, and the agent in a VM may be
+hostile. Until the next period, the agent is treated as one that offers no stream. An application of 32 containers that
+starts changes its status about a hundred times, so that it may happen to honest agents, too."""
+
 
 class ApplicationWatches:
     def __init__(self, enqueue: Callable[[Key, float], None], clock: Callable[[], float]) -> None:
@@ -52,13 +57,16 @@ class ApplicationWatches:
             self._group.create_task(self._watch(claim, vm, backend, record), name=f"watch {claim.name}")
 
     async def _watch(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
-        answers = 0
+        answers, opened = 0, self._clock()
         try:
-            async with asyncio.timeout(WATCH_SECONDS):
+            async with asyncio.timeout(WATCH_SECONDS) as limit:
                 async for health in backend.watch_application(vm):
                     answers += 1
                     record.application_health = health, self._clock()
                     self._enqueue(claim.key, 0.0)
+                    if answers > BURST + (self._clock() - opened) * ANSWERS_PER_SECOND:
+                        limit.reschedule(0.0)
+                        await asyncio.sleep(0)  # An agent that is always ready would never let the timeout happen.
         except (TimeoutError, ApiError):
             pass
         except Exception:  # a claim is enqueued again in any case, and must not end the streams of all others

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
-from controllers.claim.application_watch import ApplicationWatches
+import pytest
+
+from controllers.claim.application_watch import BURST, ApplicationWatches
 from controllers.claim.snapshot import ClaimRecord
 from controllers.warmpool.agent import application_health
 from controllers.warmpool.backends import Backend, Health
 from controllers.warmpool.warm_vm import WarmVM
 from tests.controllers.claim.builders import a_claim, claimed_vm
+from tests.waiting import eventually
 
 CLAIM, VM = a_claim(), claimed_vm()
 
@@ -67,6 +70,38 @@ async def test_an_agent_without_a_stream_is_not_asked_again() -> None:
         watches.follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
         await settled()
     assert agents.opened == 1
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    ("pause", "read"),
+    [
+        pytest.param(0.0, BURST + 1, id="too many at once"),
+        pytest.param(0.5, 2 * BURST + 1, id="too many for long"),
+        pytest.param(1.0, 3 * BURST, id="one each second"),
+    ],
+)
+async def test_an_agent_does_not_occupy_the_controllers_by_its_answers(pause: float, read: int) -> None:
+    """Each answer may cost a write."""
+    agents, now, enqueued = Agents(), [0.0], list[Any]()
+
+    def enqueue(key: Any, after: float) -> None:
+        enqueued.append(key)
+        now[0] += pause
+
+    watches, record = ApplicationWatches(enqueue, lambda: now[0]), ClaimRecord()
+    running = asyncio.ensure_future(watches.run())
+    await settled()
+    watches.follow(CLAIM, VM, cast(Backend, agents), record)
+    for number in range(3 * BURST):
+        agents.answers.put_nowait(application_health({"phase": "Running", "message": str(number)}))
+    await eventually(lambda: len(enqueued) == read)
+    await settled()
+    assert len(enqueued) == read
+    watches.follow(CLAIM, VM, cast(Backend, agents), record)
+    await settled()
+    assert agents.opened == (1 if pause == 1.0 else 2), "the next check opens it again"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

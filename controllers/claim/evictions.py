@@ -61,7 +61,7 @@ def _why_evicting(s: ClaimSnapshot, vm: WarmVM, expires_at: datetime | None, now
     if vmi.evacuated:
         message = f"an eviction moves {vm.name} away from {vmi.node}; its guest keeps running"
         return Failure(ClaimReason.EVACUATING, message)
-    if vm.node is None or not vm.node.leaving or treatment_of(vmi, s.cluster) != "Stop":
+    if vm.node is None or not vm.node.leaving or treatment_of(vmi, s.cluster) == "Move":
         return None
     why = f"node {vm.node.name} is cordoned or drained"
     if s.pool is None:

@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from controllers.pool import actions
-from controllers.pool.actions import Action
+from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.events import PoolEvents
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks
 from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.sets.budget_writes import without_refusal
 from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.sets.writes import Send, carry_out
 from controllers.shared.creation import DefaultingCreator
@@ -23,6 +24,8 @@ from poolhouse.runtime.api import Api
 class PoolOutcome(Outcome):
     blocked_names: tuple[str, ...] = ()
     """VMs that were not created, because disks of an earlier VM of the name still exist"""
+    budget: Outcome = field(default_factory=Outcome)
+    """the outcome of the PodDisruptionBudget, whose failure is no failure of the pool"""
 
 
 @dataclass
@@ -43,8 +46,11 @@ class PoolWriter:
         # The creations are expected before the first await, so that other pools know which disks will be created.
         self.batches.expect(to.owner, [each for each in plan.actions if isinstance(each, actions.Create)])
         needs = dict.fromkeys(NEED_REVISION, actions.SaveRevision)
-        found = merge_outcomes((await carry_out(self.writes, to, plan.actions, needs)).values())
-        return PoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error, tuple(to.blocked))
+        outcomes = await carry_out(self.writes, to, plan.actions, needs)
+        budget = merge_outcomes(outcomes.pop(each) for each in (SetEvictionBudget, DeleteEvictionBudget))
+        found = merge_outcomes((*outcomes.values(), without_refusal(budget)))
+        blocked = tuple(to.blocked)
+        return PoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error, blocked, budget)
 
     def writing(self, snapshot: PoolSnapshot) -> Writing:
         common = self.api, self.batches, self.creator, snapshot.pool, snapshot.burst

@@ -143,6 +143,7 @@ class PoolController:
         snapshot = replace(
             snapshot,
             refused=self.writer.batches.refused(pool.uid),
+            budget_refusal=memory.refused_budget.seen(clock),
             recently_deleted=memory.deleted_vms.to_check(clock),
             waited_for=frozenset(
                 name
@@ -182,7 +183,8 @@ class PoolController:
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
         self._remember(snapshot, outcome, memory)
-        done = await self._planned(pool, conclude, decided, outcome.not_done, memory.failure, now)
+        refusal = memory.refused_budget.seen(self.clock())
+        done = await self._planned(pool, conclude, decided, outcome.not_done, memory.failure, refusal, now)
         fresh = done.status
         memory.last_status_write.record(done.decisions)
         memory.healing, memory.update = fresh.healing, fresh.update
@@ -196,7 +198,8 @@ class PoolController:
             self.measure_after(pool.key, done.measure_seconds)
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         retry_unless_done(outcome)
-        return self.records.seconds_until_next(self._writers(pool), wait, decided.plan.again_seconds)
+        times = wait, decided.plan.again_seconds, refusal.wait_seconds if refusal is not None else None
+        return self.records.seconds_until_next(self._writers(pool), *times)
 
     async def _decide(self, snapshot: PoolSnapshot, now: datetime) -> Decided:
         decided = await self._planned(snapshot.pool, decide, snapshot, now)
@@ -253,6 +256,7 @@ class PoolController:
             memory.failure = outcome.failure
         elif snapshot.synced:
             memory.failure = None
+        memory.refused_budget.follow(snapshot.pool.uid, snapshot.budget_refusal, outcome.budget, self.clock())
         for name in outcome.blocked_names:
             memory.deleted_vms.blocked(name, self.clock())
 

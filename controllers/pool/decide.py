@@ -14,6 +14,7 @@ from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
@@ -58,8 +59,14 @@ def decide_rest(snapshot: PoolSnapshot, now: datetime) -> Decided:
     return Decided(snapshot, decided, heals, tuple(with_invalid_scale_in(snapshot)))
 
 
-def conclude(decided: Decided, not_done: Container[Action], failure: Failure | None, now: datetime) -> Done:
-    snapshot = decided.snapshot
+def conclude(
+    decided: Decided,
+    not_done: Container[Action],
+    failure: Failure | None,
+    budget_refusal: Refusal | None,
+    now: datetime,
+) -> Done:
+    snapshot = replace(decided.snapshot, budget_refusal=budget_refusal)
     done = replace(decided.plan, actions=tuple(each for each in decided.plan.actions if each not in not_done))
     fresh = pool_status(replace(snapshot, failure=snapshot.disk_conflict or failure), done, now)
     after = replace(snapshot, pool=replace(snapshot.pool, status=fresh))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from controllers.pool.analysis import Measurement
+from controllers.sets.budget_writes import RefusedWrites
 from controllers.sets.records import Memory
 from controllers.sets.write_batches import Failure
 from controllers.shared.vmi import VMI
@@ -68,6 +69,7 @@ class DeletedVMs:
 @dataclass
 class PoolMemory(Memory):
     failure: Failure | None = None
+    refused_budget: RefusedWrites = field(default_factory=RefusedWrites)
     healing: Healing | None = None
     """the last status.healing, which may not be written yet, or which the store may not show yet"""
     update: UpdateProgress | None = None

@@ -83,6 +83,16 @@ class PoolReason(Reason):
         "EvictionBudgetsUnreadable",
         "The controller cannot list PodDisruptionBudgets, so that the pool has none.",
     )
+    EVICTION_BUDGET_REFUSED = (
+        "EvictionBudgetRefused",
+        "The controller cannot create, change or delete the PodDisruptionBudget of the pool. The message has the answer"
+        " of the API server. It tries again after a pause, which grows to five minutes.",
+    )
+    EVICTION_STRATEGY_UNKNOWN = (
+        "EvictionStrategyUnknown",
+        "The controller finds no KubeVirt object that it may read, so that it does not know whether an eviction stops"
+        " VMs without an `evictionStrategy`. A PodDisruptionBudget of the pool stays as it is.",
+    )
     EVICTIONS_BLOCKED = (
         "EvictionsBlocked",
         "VMs of the pool do not start, so that its PodDisruptionBudget allows no eviction: a drain waits for them.",

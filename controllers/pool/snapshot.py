@@ -14,6 +14,7 @@ from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes, parse_replaced
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
+from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import Failure
 from controllers.shared.decisions import last_manager
 from controllers.shared.evictions import EvictionBudget
@@ -166,6 +167,8 @@ class PoolSnapshot:
     budgets: Sequence[EvictionBudget] | None = None
     """The PodDisruptionBudgets of the namespace, apart from those that KubeVirt makes for single VMIs. None if they are
     unknown."""
+    budget_refusal: Refusal | None = None
+    """The error of the last write of the pool's PodDisruptionBudget."""
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True

@@ -2,12 +2,20 @@
 
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Protocol
 
+from controllers.sets.eviction_budgets import Refusal
+from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe
 from controllers.shared.evictions import BUDGETS, build_budget, selector
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.backoff import Backoff
+from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
+from poolhouse.service.logs import printable
+
+PAUSES = Backoff(base_seconds=1, cap_seconds=300)
+"""Pauses after refused writes of a budget. Whoever refuses one, such as an admission policy, usually does it again."""
 
 
 class SetBudget(Protocol):
@@ -37,3 +45,35 @@ async def set_budget(api: Api, namespace: str, labels: Mapping[str, str], owner:
 async def delete_budget(api: Api, namespace: str, name: str, uid: str) -> None:
     with suppress(NotFound):
         await api.delete(BUDGETS, namespace, name, uid=uid)
+
+
+@dataclass
+class RefusedWrites:
+    """The refusals in a row of a set's budget. They stop nothing else of the set."""
+
+    times: int = 0
+    message: str = ""
+    retry_at: float = 0.0
+
+    def seen(self, clock: float) -> Refusal | None:
+        return Refusal(self.message, max(0.0, self.retry_at - clock)) if self.times else None
+
+    def follow(self, uid: str, before: Refusal | None, outcome: Outcome, clock: float) -> None:
+        """Remembers how the writes of a plan ended. `before` is the refusal that the plan knew."""
+        error = outcome.error
+        if error is not None:
+            asked = (error.retry_after_seconds if isinstance(error, ApiError) else None) or 0.0
+            self.times, self.message = self.times + 1, _quote(error)
+            self.retry_at = clock + max(asked, PAUSES.delay(self.times, uid))
+        elif before is not None and not before.wait_seconds:
+            self.times = 0
+
+
+def without_refusal(outcome: Outcome) -> Outcome:
+    """The outcome of a budget's writes for the rest of the set, which does not repeat them at once."""
+    return replace(outcome, failure=None, retry=False, error=None) if outcome.error is not None else outcome
+
+
+def _quote(error: Exception) -> str:
+    """The API server's message on one line: a webhook may have written it."""
+    return printable(" ".join(describe(error).split()))[:MAX_MESSAGE]

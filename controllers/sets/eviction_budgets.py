@@ -13,20 +13,30 @@ R = TypeVar("R", bound=Reason)
 S_co = TypeVar("S_co", covariant=True)
 D = TypeVar("D")
 
-UNREADABLE = "the controller cannot list PodDisruptionBudgets: a drain may stop all VMs of a node at once"
+_UNLIMITED = "a drain may stop all VMs of a node at once"
+UNREADABLE = f"the controller cannot list PodDisruptionBudgets: {_UNLIMITED}"
 
 
 @dataclass(frozen=True)
 class BudgetWish(Generic[R]):
     """The budget that a set needs."""
 
-    min_available: int = 0
-    """0 for no budget"""
+    min_available: int | None = 0
+    """0 for no budget, None for the one that the set has or has not"""
     reason: str = ""
     failure: R | None = None
-    """why the set has no budget although it needs one"""
+    """why the set may have no budget although it needs one"""
     vmi_uids: tuple[str, ...] = ()
     """the VMIs whose Pods it selects; empty for all Pods of the set"""
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """The error of the last write of a set's budget."""
+
+    message: str
+    wait_seconds: float = 0.0
+    """Seconds until the next attempt, before which the plan has no such write."""
 
 
 class MakeSet(Protocol[S_co]):
@@ -51,6 +61,25 @@ def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterabl
     return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"
 
 
+def unknown_strategy(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, failure: R) -> BudgetWish[R]:
+    """The wish of a set whose VMs have the eviction strategy of the cluster, which is unknown."""
+    has_own = own_budget(owner, budgets or ()) is not None
+    left = f"its PodDisruptionBudget {owner.name} stays as it is" if has_own else _UNLIMITED
+    why = "the controller finds no KubeVirt object that it may read, which has the evictionStrategy of VMs without one"
+    return BudgetWish(None, f"{why}: {left}", failure)
+
+
+def describe_refusal(
+    owner: ObjectView, budgets: Iterable[EvictionBudget], wanted: BudgetWish[R], refusal: Refusal
+) -> str:
+    """What the refusal of the write that the wish needs leaves undone."""
+    if own_budget(owner, budgets) is None:
+        return f"cannot create PodDisruptionBudget {owner.name}, so that {_UNLIMITED}: {refusal.message}"
+    if wanted.min_available:
+        return f"cannot change PodDisruptionBudget {owner.name}, which stays as it is: {refusal.message}"
+    return f"cannot delete PodDisruptionBudget {owner.name}, although {wanted.reason}: {refusal.message}"
+
+
 def keep_in_step(
     owner: ObjectView,
     labels: Mapping[str, str],
@@ -63,6 +92,8 @@ def keep_in_step(
 
     The labels in a selector cannot be replaced by a merge patch, so that a budget with others is made again."""
     name, own, pods = owner.name, own_budget(owner, budgets), selector(labels, wanted.vmi_uids)
+    if wanted.min_available is None:
+        return
     if own is not None and not wanted.min_available:
         yield delete_budget(name, own.uid, wanted.reason)
     elif own is not None and at(own.selector, "matchLabels") != pods["matchLabels"]:

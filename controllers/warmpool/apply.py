@@ -8,6 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from controllers.sets import budget_writes
+from controllers.sets.budget_writes import without_refusal
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes
 from controllers.warmpool.actions import (
     Action,
@@ -55,6 +56,9 @@ A = TypeVar("A", bound=Action)
 class WarmPoolOutcome(Outcome):
     """`failure` is that of a creation: the pool counts it, and waits before it creates VMs again."""
 
+    budget: Outcome = field(default_factory=Outcome)
+    """The outcome of the PodDisruptionBudget, whose failure is no failure of the pool."""
+
     @property
     def created(self) -> int:
         return sum(isinstance(action, CreateVM) for action in self.done)
@@ -92,9 +96,17 @@ class WarmPoolWriter:
         creations = [a for a in plan.actions if isinstance(a, CreateVM)]
         # The creations are expected before the first await: claims that create VMs count them towards `maxTotal`.
         self.batches.expect(pool, creations)
-        # The budget comes before the writes of many VMs: a drain of any node may begin at once.
-        budgets = [a for a in plan.actions if isinstance(a, BudgetAction)]
-        budget = await self._send(pool, budgets, partial(self._keep_budget, pool), careful=False)
+        async with asyncio.TaskGroup() as group:
+            # The budget begins before the writes of many VMs: a drain of any node may begin at once. They do not wait
+            # for it, because an admission webhook may delay it.
+            budgets = [a for a in plan.actions if isinstance(a, BudgetAction)]
+            of_budget = group.create_task(self._send(pool, budgets, partial(self._keep_budget, pool), careful=False))
+            found = await self._write_vms(pool, plan, creations, backend)
+        budget = of_budget.result()
+        found = merge_outcomes((found, replace(without_refusal(budget), failure=None)))
+        return WarmPoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error, budget)
+
+    async def _write_vms(self, pool: WarmPool, plan: Plan, creations: Sequence[CreateVM], backend: Backend) -> Outcome:
         changed = await self._change(pool, [a for a in plan.actions if isinstance(a, VMAction)], backend)
         deletions = [a for a in plan.actions if isinstance(a, DeleteVM)]
         deleted = await self._send(pool, deletions, partial(_terminate, backend), careful=False)
@@ -103,9 +115,8 @@ class WarmPoolWriter:
         finalizer = await self._send(pool, finalizers, partial(self._set_finalizer, pool))
         if created.failure:
             created = replace(created, retry=False, error=None)
-        others = (replace(each, failure=None) for each in (budget, changed, deleted, finalizer))
-        found = merge_outcomes((created, *others))
-        return WarmPoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error)
+        others = (replace(each, failure=None) for each in (changed, deleted, finalizer))
+        return merge_outcomes((created, *others))
 
     async def _create(self, pool: WarmPool, backend: Backend, action: CreateVM) -> None:
         try:

@@ -115,19 +115,23 @@ class WarmPoolController:
         outcome = await self.apply(snapshot, decided, view.backend)
         memory.last_status_write.record(decisions(pool, outcome.done, now))
         memory.failures = self._failures_after(snapshot, memory, outcome, now)
+        memory.refused_budget.follow(pool.uid, snapshot.evictions.refusal, outcome.budget, self.clock())
+        refusal = memory.refused_budget.seen(self.clock())
         after = replace(
             snapshot,
             created=snapshot.created | self.apply.created.get(pool.uid, frozenset()),
             failures=memory.failures,
             last_error=describe(outcome.error),
             refusal=self.subresources.refusal(vm.uid for vm in snapshot.members),
+            evictions=replace(snapshot.evictions, refusal=refusal),
         )
-        fresh = await self.planner.run(of, status, after, now)
+        fresh = await self.planner.run(of, status, after, now, decided.budget)
         self.metrics.record(snapshot, fresh, clock)
         wait = await self._write_status(pool, memory, fresh)
         retry_unless_done(replace(outcome, failure=None))
         due = memory.failures.seconds_until_due(now), self.health.seconds_until_period_ends(pool, snapshot.members)
-        return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, wait, decided.requeue_seconds, *due)
+        times = wait, decided.requeue_seconds, refusal.wait_seconds if refusal is not None else None, *due
+        return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, *times)
 
     async def _set_aside(self, pool: WarmPool, memory: PoolMemory, error: PlanTooExpensive) -> float | None:
         has = count_noun(sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid)), "VM")
@@ -186,7 +190,7 @@ class WarmPoolController:
             tokens=tokens,
             seed=f"{self.seed}.{self._reconciles}",
             default_pool=default_pool(self.stores.pools.by("namespace", pool.namespace)),
-            evictions=self.stores.evictions(pool, vms),
+            evictions=replace(self.stores.evictions(pool, vms), refusal=memory.refused_budget.seen(clock)),
         )
 
     def _autoscale(self, snapshot: WarmPoolSnapshot, memory: PoolMemory, now: datetime) -> WarmPoolSnapshot:

@@ -11,7 +11,14 @@ that a claim without an end delays a drain no longer.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from controllers.sets.eviction_budgets import UNREADABLE, BudgetWish, conflict, keep_in_step
+from controllers.sets.eviction_budgets import (
+    UNREADABLE,
+    BudgetWish,
+    conflict,
+    describe_refusal,
+    keep_in_step,
+    unknown_strategy,
+)
 from controllers.shared.conditions import condition
 from controllers.shared.evictions import treatment_of
 from controllers.shared.vmi import VMI, ObjectView
@@ -35,7 +42,7 @@ def delay_end(pool: WarmPool, since: str) -> datetime:
 
 
 def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
-    """The budget that the pool needs. None while an eviction strategy is unknown: the budget then stays as it is."""
+    """The budget that the pool needs. None for EC2 instances, which have no Pods."""
     pool, facts = snapshot.pool, snapshot.evictions
     if pool.spec.ec2 is not None:
         return None
@@ -43,7 +50,7 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
         return Wish(reason="spec.claimPolicy.evictionBudget is Disabled")
     treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
     if any(found == "Unknown" for _, found in treatments):
-        return None
+        return unknown_strategy(_named(pool), facts.budgets, Reason.EVICTION_STRATEGY_UNKNOWN)
     stopped = [vmi for vmi, found in treatments if found == "Stop"]
     if not stopped:
         return Wish(reason="it has no claimed VM for which a drain waits")
@@ -70,14 +77,18 @@ def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
             yield vm.vmi
 
 
-def keep_budget(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
+def keep_budget(snapshot: WarmPoolSnapshot, wanted: Wish | None) -> Iterator[Action]:
     """Brings the budget in step with the claimed VMs, also of a paused pool. The garbage collector deletes the budget
     with the pool."""
-    budgets = snapshot.evictions.budgets
-    if budgets is None or (wanted := wish(snapshot, now)) is None:
-        return
-    pool, labels = snapshot.pool, {meta.WARM_POOL: snapshot.pool.name}
-    yield from keep_in_step(_named(pool), labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
+    refusal = snapshot.evictions.refusal
+    if wanted is not None and (refusal is None or not refusal.wait_seconds):
+        yield from _needed(snapshot, wanted)
+
+
+def _needed(snapshot: WarmPoolSnapshot, wanted: Wish) -> Iterator[Action]:
+    pool, labels, budgets = _named(snapshot.pool), {meta.WARM_POOL: snapshot.pool.name}, snapshot.evictions.budgets
+    if budgets is not None:
+        yield from keep_in_step(pool, labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
 
 
 def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
@@ -86,9 +97,12 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
     return min(((end - now).total_seconds() for end in ends if end > now), default=None)
 
 
-def budget_condition(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition]:
-    wanted = wish(snapshot, now)
-    if wanted is not None and wanted.failure is not None:
+def budget_condition(snapshot: WarmPoolSnapshot, wanted: Wish | None) -> Iterator[Condition]:
+    facts = snapshot.evictions
+    if wanted is not None and facts.refusal is not None and any(_needed(snapshot, wanted)):
+        message = describe_refusal(_named(snapshot.pool), facts.budgets or (), wanted, facts.refusal)
+        yield condition(BUDGET_FAILURE, True, Reason.EVICTION_BUDGET_REFUSED, message)
+    elif wanted is not None and wanted.failure is not None:
         yield condition(BUDGET_FAILURE, True, wanted.failure, wanted.reason)
     else:
         yield condition(BUDGET_FAILURE, False, Reason.NO_EVICTION_BUDGET_FAILURE)

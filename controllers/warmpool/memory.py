@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from controllers.sets.budget_writes import RefusedWrites
 from controllers.sets.records import Memory, Records
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.status_writer import View
@@ -20,6 +21,7 @@ from poolhouse.api.kinds.warmpool import WarmPoolStatus
 @dataclass
 class PoolMemory(Memory):
     failures: FailureBackoff = NO_FAILURES
+    refused_budget: RefusedWrites = field(default_factory=RefusedWrites)
     template_hash: str = ""
     """The hash of the template that `failures` belong to."""
     bucket: TokenBucket | None = None

@@ -39,6 +39,8 @@ class Plan:
     """The actions. `WarmPoolWriter` sends them in the order of their types."""
     requeue_seconds: float | None = None
     """Seconds until the passage of time changes the plan. None if it never does."""
+    budget: evictions.Wish | None = None
+    """The PodDisruptionBudget that the pool needs."""
 
 
 def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
@@ -51,8 +53,9 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)
-    others = *orphaning.update_finalizer(snapshot, now), *evictions.keep_budget(snapshot, now)
-    return Plan((*others, *of_vms, *of_pool), min(times, default=None))
+    budget = evictions.wish(snapshot, now)
+    others = *orphaning.update_finalizer(snapshot, now), *evictions.keep_budget(snapshot, budget)
+    return Plan((*others, *of_vms, *of_pool), min(times, default=None), budget)
 
 
 def _pool_actions(snapshot: WarmPoolSnapshot, now: datetime, of_vms: tuple[Action, ...]) -> Iterator[Action]:

@@ -55,6 +55,16 @@ class WarmPoolReason(Reason):
         "EvictionBudgetsUnreadable",
         "The controller cannot list PodDisruptionBudgets, so that no drain waits for claims.",
     )
+    EVICTION_BUDGET_REFUSED = (
+        "EvictionBudgetRefused",
+        "The controller cannot create, change or delete the PodDisruptionBudget of the pool. The message has the answer"
+        " of the API server. It tries again after a pause, which grows to five minutes.",
+    )
+    EVICTION_STRATEGY_UNKNOWN = (
+        "EvictionStrategyUnknown",
+        "The controller finds no KubeVirt object that it may read, so that it does not know whether an eviction stops"
+        " VMs without an `evictionStrategy`. A PodDisruptionBudget of the pool stays as it is.",
+    )
     NO_EVICTION_BUDGET_FAILURE = "NoEvictionBudgetFailure", "A drain waits for claimed VMs as the spec says."
 
     # Autoscaling: in the condition and in status.autoscaling

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cached_property
 
+from controllers.sets.eviction_budgets import Refusal
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.readiness import exceeds_quota
 from controllers.shared.replica_limits import Excess
@@ -53,6 +54,8 @@ class EvictionFacts:
     cluster: ClusterSettings | None = None
     begun: Mapping[str, str] = field(default_factory=dict)
     """Since when claimed VMs should leave their nodes, as their claims say, by UID of the VM."""
+    refusal: Refusal | None = None
+    """The error of the last write of the pool's PodDisruptionBudget."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from controllers.shared.conditions import condition, join_names, merge, set_time
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.replica_limits import SCALING_LIMITED, scaling_limited
-from controllers.warmpool.evictions import BUDGET_FAILURE, budget_condition
+from controllers.warmpool.evictions import BUDGET_FAILURE, Wish, budget_condition
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -30,7 +30,8 @@ from poolhouse.runtime.resource import Key
 ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED, BUDGET_FAILURE)
 
 
-def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
+def status(snapshot: WarmPoolSnapshot, now: datetime, budget: Wish | None = None) -> WarmPoolStatus:
+    """`budget` is the PodDisruptionBudget that the plan wants."""
     pool = snapshot.pool
     counts = Counter(vm.state for vm in snapshot.members)
     fresh = pool.status.model_copy(
@@ -58,7 +59,7 @@ def status(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolStatus:
             "failures": _failures(snapshot.failures),
         }
     )
-    found = tuple(_conditions(snapshot, now))
+    found = *_conditions(snapshot, now), *budget_condition(snapshot, budget)
     conditions = set_times(
         (*found, *readiness(found).conditions),
         pool.status.conditions,
@@ -125,7 +126,6 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield from _default(snapshot)
     yield from _autoscaling(snapshot)
     yield scaling_limited(snapshot.excess, Reason.TOO_MANY_REPLICAS, Reason.WITHIN_LIMIT)
-    yield from budget_condition(snapshot, now)
 
 
 NEED_HELP = frozenset(
@@ -416,6 +416,7 @@ _RULES = (
     _Rule("Available", "False", Reason.INSUFFICIENT_CAPACITY, "Warning", Reason.INSUFFICIENT_CAPACITY),
     _Rule("Default", "False", Reason.DEFAULT_CONFLICT, "Warning", Reason.DEFAULT_CONFLICT),
     _Rule(BUDGET_FAILURE, "True", Reason.FOREIGN_EVICTION_BUDGET, "Warning", Reason.FOREIGN_EVICTION_BUDGET),
+    _Rule(BUDGET_FAILURE, "True", Reason.EVICTION_BUDGET_REFUSED, "Warning", Reason.EVICTION_BUDGET_REFUSED),
     _Rule("Autoscaling", "True", Reason.SCALE_IGNORED, "Warning", Reason.SCALE_IGNORED),
     _Rule("Autoscaling", "True", Reason.IDLE_CEILING, "Warning", Reason.IDLE_CEILING),
     _Rule("Autoscaling", "True", Reason.MAX_REPLICAS, "Warning", Reason.MAX_REPLICAS),

@@ -19,6 +19,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound, Throttled
 from poolhouse.runtime.resource import VMIS
 from poolhouse.stack.paths import StackPaths
+from tests.cluster.guards import MESSAGE, budgets_refused
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool_rollout import complete
 
@@ -132,14 +133,34 @@ async def test_a_budget_of_the_user_takes_precedence(running: Place) -> None:
     )
     await until(lambda: budget(running), {})
 
-    async def failure() -> Any:
-        return (await running.condition("EvictionBudgetFailure")).get("reason")
-
-    await until(failure, "ForeignEvictionBudget")
+    await until(lambda: reason(running), "ForeignEvictionBudget")
     assert "shop" in (await running.condition("EvictionBudgetFailure"))["message"]
     await running.api.delete(BUDGETS, running.namespace, "shop")
     await until(lambda: least(running), 2)
-    await until(failure, "NoEvictionBudgetFailure")
+    await until(lambda: reason(running), "NoEvictionBudgetFailure")
+
+
+async def test_a_refused_budget_stops_nothing_else(running: Place) -> None:
+    async with budgets_refused(running.api, running.namespace):
+        await running.pool(2, maxUnavailable=1, template=evicted())
+        await complete(running)
+        await running.change(replicas=3)
+        await complete(running)
+        await until(lambda: said(running), True)
+        assert (await running.condition("ReplicaFailure")).get("status", "False") == "False"
+        assert await budget(running) == {}
+    await until(lambda: least(running), 2)
+    await until(lambda: reason(running), "NoEvictionBudgetFailure")
+
+
+async def said(place: Place) -> bool:
+    """Whether the pool quotes the policy."""
+    found = await place.condition("EvictionBudgetFailure")
+    return found.get("reason") == "EvictionBudgetRefused" and MESSAGE in found["message"]
+
+
+async def reason(place: Place) -> Any:
+    return (await place.condition("EvictionBudgetFailure")).get("reason")
 
 
 async def test_a_pool_whose_vms_migrate_has_none(running: Place) -> None:

@@ -19,6 +19,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import NotFound, Throttled
 from poolhouse.runtime.resource import NODES, VMIS
 from tests.cluster.claiming import Counter
+from tests.cluster.guards import budgets_refused
 from tests.cluster.pooling import until
 from tests.cluster.warm_pools import controllers, template
 
@@ -159,6 +160,19 @@ async def test_a_budget_of_the_user_takes_precedence(shop: Counter) -> None:
     await until(lambda: shop.condition("EvictionBudgetFailure"), ("True", "ForeignEvictionBudget"))
     await until(lambda: protected(shop), None)
     await shop.api.delete(BUDGETS, shop.namespace, "own")
+    await until(lambda: _count(shop), 1)
+    await until(lambda: shop.condition("EvictionBudgetFailure"), ("False", "NoEvictionBudgetFailure"))
+
+
+async def test_a_refused_budget_stops_nothing_else(shop: Counter) -> None:
+    async with budgets_refused(shop.api, shop.namespace):
+        await shop.filled(1, template=evicted())
+        await shop.claim("mine", poolName="web")
+        mine = await vm_of(shop, "mine")
+        await until(lambda: shop.condition("EvictionBudgetFailure"), ("True", "EvictionBudgetRefused"))
+        await until(shop.ready, 1)
+        async with cordoned(shop, await node_of(shop, mine)):
+            await until(lambda: shop.reason("mine", "Evicting"), "EvictionAllowed")
     await until(lambda: _count(shop), 1)
     await until(lambda: shop.condition("EvictionBudgetFailure"), ("False", "NoEvictionBudgetFailure"))
 

@@ -13,7 +13,14 @@ from controllers.pool.power import RUNNING
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.sets.eviction_budgets import UNREADABLE, BudgetWish, conflict, keep_in_step
+from controllers.sets.eviction_budgets import (
+    UNREADABLE,
+    BudgetWish,
+    conflict,
+    describe_refusal,
+    keep_in_step,
+    unknown_strategy,
+)
 from controllers.shared.conditions import condition
 from controllers.shared.evictions import has_own_budgets, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
@@ -25,8 +32,8 @@ Wish = BudgetWish[PoolReason]
 
 
 @once
-def wish(snapshot: PoolSnapshot) -> Wish | None:
-    """The budget that the pool needs. None while the eviction strategy is unknown: the budget then stays as it is."""
+def wish(snapshot: PoolSnapshot) -> Wish:
+    """The budget that the pool needs."""
     if snapshot.pool.spec.eviction_budget == "Disabled":
         return Wish(reason="spec.evictionBudget is Disabled")
     meant = meant_to_run(snapshot)
@@ -37,7 +44,7 @@ def wish(snapshot: PoolSnapshot) -> Wish | None:
         treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
     }
     if "Unknown" in found:
-        return None
+        return unknown_strategy(snapshot.pool, snapshot.budgets, PoolReason.EVICTION_STRATEGY_UNKNOWN)
     if "Stop" not in found:
         return Wish(reason="an eviction moves its VMs")
     if "Move" in found and has_own_budgets(snapshot.cluster):
@@ -72,19 +79,25 @@ def _running(snapshot: PoolSnapshot) -> list[VMI]:
 def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Brings the budget in step with the pool. A paused pool is drained too. The garbage collector deletes the budget
     with the pool."""
-    if snapshot.pool.deleting or (wanted := wish(snapshot)) is None or snapshot.budgets is None:
-        return
+    if snapshot.budget_refusal is None or not snapshot.budget_refusal.wait_seconds:
+        yield from _needed(snapshot)
+
+
+def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
     pool, labels = snapshot.pool, {meta.POOL: snapshot.pool.name}
-    yield from keep_in_step(pool, labels, snapshot.budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
+    if not pool.deleting and snapshot.budgets is not None:
+        yield from keep_in_step(pool, labels, snapshot.budgets, wish(snapshot), SetEvictionBudget, DeleteEvictionBudget)
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    if (wanted := wish(snapshot)) is None:
-        return
-    kind, available = "EvictionBudgetFailure", sum(vm.should_run and vm.available for vm in snapshot.active)
-    if wanted.failure is not None:
+    kind, wanted, refusal = "EvictionBudgetFailure", wish(snapshot), snapshot.budget_refusal
+    least, available = wanted.min_available or 0, sum(vm.should_run and vm.available for vm in snapshot.active)
+    if refusal is not None and any(_needed(snapshot)):
+        message = describe_refusal(snapshot.pool, snapshot.budgets or (), wanted, refusal)
+        yield condition(kind, True, PoolReason.EVICTION_BUDGET_REFUSED, message)
+    elif wanted.failure is not None:
         yield condition(kind, True, wanted.failure, wanted.reason)
-    elif available <= wanted.min_available and wanted.min_available and (why := why_not_started(snapshot)):
+    elif available <= least and least and (why := why_not_started(snapshot)):
         message = f"a drain must wait, because {wanted.reason}, and only {available} are available: {why}"
         yield condition(kind, True, PoolReason.EVICTIONS_BLOCKED, message)
     else:

@@ -98,7 +98,18 @@ STARTING: Json = {"phase": "Scheduling", "conditions": frozenset[str]()}
         pytest.param(seen(replace(vm(), vmi=None, node=None), DRAINING), "Evicted", "was stopped", id="it has no VMI"),
         pytest.param(seen(vm(cordoned=False, **STARTING)), "", "", id="it restarts for another cause"),
         pytest.param(seen(vm(run_strategy="Halted", **STARTING), DRAINING), "", "", id="its user has stopped it"),
-        pytest.param(replace(seen(vm()), cluster=None), "", "", id="the strategy of the cluster is unknown"),
+        pytest.param(
+            replace(seen(vm(), pool=taken("mine")), cluster=None),
+            "EvictionAllowed",
+            "PodDisruptionBudget mine",
+            id="the strategy of the cluster is unknown, and the pool says so",
+        ),
+        pytest.param(
+            replace(seen(vm(), DRAINING), cluster=None),
+            "NodeDraining",
+            "until 12:09:00 UTC",
+            id="the strategy is unknown to a new leader, which keeps the time",
+        ),
     ],
 )
 def test_a_claim_says_what_a_drain_does_to_its_vm(observed: ClaimSnapshot, reason: str, words: str) -> None:

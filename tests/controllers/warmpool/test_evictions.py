@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers.sets.eviction_budgets import Refusal
 from controllers.shared.evictions import EvictionBudget, selector
 from controllers.warmpool.actions import BudgetAction, SetEvictionBudget
 from controllers.warmpool.evictions import seconds_until_allowed
@@ -53,6 +54,10 @@ def outline(observed: WarmPoolSnapshot) -> list[Any]:
     return [(a.uid, a.min_available, *a.vmi_uids) if isinstance(a, SetEvictionBudget) else "delete" for a in found]
 
 
+def refused(observed: WarmPoolSnapshot, wait: float = 0.0) -> WarmPoolSnapshot:
+    return replace(observed, evictions=replace(observed.evictions, refusal=Refusal("denied", wait)))
+
+
 A, B, BOUND = claimed("a"), claimed("b"), claimed("a", WarmState.ALLOCATING)
 MOVED = claimed("b", eviction_strategy="LiveMigrate")
 
@@ -93,6 +98,8 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
             replace(seen(A), pool=a_pool(0, paused=True)), [("", 1, "run-a")], id="a paused pool is drained too"
         ),
         pytest.param(replace(seen(A), pool=a_pool(0, deletionTimestamp=ago(1))), [], id="the pool is deleted"),
+        pytest.param(refused(seen(A), wait=9), [], id="the API server has refused it, and the pause lasts"),
+        pytest.param(refused(seen(A)), [("", 1, "run-a")], id="the pause is over"),
         pytest.param(replace(seen(A), pool=a_pool(0, **EC2)), [], id="EC2 instances have no Pods"),
     ],
 )
@@ -119,10 +126,42 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
         ),
         pytest.param(seen(A, budgets=None), Reason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
         pytest.param(seen(a_vm("w"), budgets=None), None, "", id="no right, and no claim"),
+        pytest.param(
+            replace(seen(A), evictions=EvictionFacts(())),
+            Reason.EVICTION_STRATEGY_UNKNOWN,
+            "no KubeVirt object that it may read, which has the evictionStrategy of VMs without one: a drain may stop",
+            id="the strategy of the cluster is unknown",
+        ),
+        pytest.param(
+            replace(seen(A), evictions=EvictionFacts((budget("a"),))),
+            Reason.EVICTION_STRATEGY_UNKNOWN,
+            "its PodDisruptionBudget web-claims stays as it is",
+            id="it is unknown since the budget exists",
+        ),
+        pytest.param(replace(seen(MOVED), evictions=EvictionFacts(())), None, "", id="the VM has a strategy"),
+        pytest.param(
+            refused(seen(A)),
+            Reason.EVICTION_BUDGET_REFUSED,
+            "cannot create PodDisruptionBudget web-claims, so that a drain may stop all VMs of a node at once: denied",
+            id="a policy refuses it",
+        ),
+        pytest.param(
+            refused(seen(A, B, budgets=(budget("a"),))),
+            Reason.EVICTION_BUDGET_REFUSED,
+            "cannot change PodDisruptionBudget web-claims, which stays as it is: denied",
+            id="a policy refuses its change",
+        ),
+        pytest.param(
+            refused(seen(budgets=(budget("a"),))),
+            Reason.EVICTION_BUDGET_REFUSED,
+            "cannot delete PodDisruptionBudget web-claims, although it has no claimed VM for which a drain waits: d",
+            id="a policy refuses its deletion",
+        ),
+        pytest.param(refused(seen(A, budgets=(budget("a"),))), None, "", id="somebody has written what was refused"),
     ],
 )
 def test_the_condition_names_what_is_missing(observed: WarmPoolSnapshot, reason: Reason | None, word: str) -> None:
-    fresh = status(observed, NOW)
+    fresh = status(observed, NOW, plan(observed, NOW).budget)
     found = next((each for each in fresh.conditions if each.type == "EvictionBudgetFailure"), None)
     if reason is None:
         assert found is None
@@ -131,7 +170,7 @@ def test_the_condition_names_what_is_missing(observed: WarmPoolSnapshot, reason:
     assert (found.status, found.reason) == ("True", reason)
     assert word in (found.message or "")
     told = {each.reason for each in status_events(observed.pool.status, fresh)}
-    assert (reason in told) is (reason is Reason.FOREIGN_EVICTION_BUDGET)
+    assert (reason in told) is (reason in (Reason.FOREIGN_EVICTION_BUDGET, Reason.EVICTION_BUDGET_REFUSED))
 
 
 def test_the_plan_returns_when_a_delay_ends() -> None:

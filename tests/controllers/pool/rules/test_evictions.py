@@ -14,6 +14,7 @@ from controllers.pool.rules.evictions import keep_budget, wish
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.sets.eviction_budgets import Refusal
 from controllers.shared.evictions import EvictionBudget, foreign_budget, parse_budget, selector, treatment
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
@@ -42,6 +43,10 @@ def seen(*vms: VM, budgets: tuple[EvictionBudget, ...] | None = (), replicas: in
 def budget(name: str = "web", owner: str = "u-web", least: int | None = 3, **selected: str) -> EvictionBudget:
     chosen = {"matchLabels": selected} if selected else OURS
     return EvictionBudget("default", name, f"u-{name}", owner, min_available=least, selector=chosen)
+
+
+def refused(observed: PoolSnapshot, wait: float = 0.0) -> PoolSnapshot:
+    return replace(observed, budget_refusal=Refusal("denied", wait))
 
 
 SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
@@ -87,6 +92,8 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
         ),
         pytest.param(replace(seen(*FOUR), cluster=V1_5), [("", 3)], id="an old KubeVirt has none for these"),
         pytest.param(replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None), [], id="the strategy is unknown"),
+        pytest.param(refused(seen(*FOUR), wait=9), [], id="the API server has refused it, and the pause lasts"),
+        pytest.param(refused(seen(*FOUR)), [("", 3)], id="the pause is over"),
         pytest.param(seen(*FOUR, deleting=True), [], id="the pool is deleted, and its budget with it"),
     ],
 )
@@ -119,6 +126,48 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             PoolReason.EVICTIONS_BLOCKED,
             "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
             id="no node has room for a VM, and a drain waits",
+        ),
+        pytest.param(
+            replace(seen(*FOUR), cluster=None),
+            PoolReason.EVICTION_STRATEGY_UNKNOWN,
+            "no KubeVirt object that it may read, which has the evictionStrategy of VMs without one: a drain may stop",
+            id="the strategy of the cluster is unknown",
+        ),
+        pytest.param(
+            replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None),
+            PoolReason.EVICTION_STRATEGY_UNKNOWN,
+            "its PodDisruptionBudget web stays as it is",
+            id="it is unknown since the budget exists",
+        ),
+        pytest.param(
+            replace(seen(*(running(n, "LiveMigrate") for n in range(1, 5))), cluster=None),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="the VMs have a strategy",
+        ),
+        pytest.param(
+            refused(seen(*FOUR)),
+            PoolReason.EVICTION_BUDGET_REFUSED,
+            "cannot create PodDisruptionBudget web, so that a drain may stop all VMs of a node at once: denied",
+            id="a policy refuses it",
+        ),
+        pytest.param(
+            refused(seen(*FOUR, budgets=(budget(least=2),)), wait=9),
+            PoolReason.EVICTION_BUDGET_REFUSED,
+            "cannot change PodDisruptionBudget web, which stays as it is: denied",
+            id="a policy refuses its change",
+        ),
+        pytest.param(
+            refused(seen(*FOUR, budgets=(budget(),), evictionBudget="Disabled")),
+            PoolReason.EVICTION_BUDGET_REFUSED,
+            "cannot delete PodDisruptionBudget web, although spec.evictionBudget is Disabled: denied",
+            id="a policy refuses its deletion",
+        ),
+        pytest.param(
+            refused(seen(*FOUR, budgets=(budget(),))),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="somebody has written what was refused",
         ),
     ],
 )
@@ -177,5 +226,4 @@ def test_which_budgets_select_the_pods_of_a_pool(selected: Any, expected: bool) 
 
 def test_two_revisions_with_two_strategies_have_one_budget() -> None:
     observed = seen(running(1, "LiveMigrate"), *FOUR[1:])
-    assert (found := wish(replace(observed, revisions=(OLD, RUNS)))) is not None
-    assert found.min_available == 3
+    assert wish(replace(observed, revisions=(OLD, RUNS))).min_available == 3

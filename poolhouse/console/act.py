@@ -92,6 +92,8 @@ class Act:
     """what the act deletes, restarts or loses, as a sentence; empty if it does not"""
     fields: tuple[Field, ...] = ()
     available: Callable[[Target], bool] = lambda target: True
+    in_row: bool = False
+    """whether its button is in a row of a table that the page shows, and not among those of the object"""
 
     @property
     def asks(self) -> bool:

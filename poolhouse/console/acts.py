@@ -25,6 +25,7 @@ from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Run, Target, 
 from poolhouse.console.cluster_state import Right
 from poolhouse.console.page import object_path
 from poolhouse.console.vm_power import POWER_ACTS
+from poolhouse.console.vm_snapshots import RESTORE, TAKE
 from poolhouse.runtime.resource import VMS, Resource
 
 if TYPE_CHECKING:
@@ -330,6 +331,8 @@ ACTS: tuple[Act, ...] = (
         lambda target, values: f"All VMs of {target.name} are restarted, at most maxUnavailable at once.",
     ),
     *POWER_ACTS,
+    TAKE,
+    RESTORE,
     Act(
         "detach",
         "Detach",
@@ -400,7 +403,7 @@ BY_NAME: Mapping[str, Act] = {each.name: each for each in ACTS}
 
 def acts_of(target: Target) -> list[Act]:
     """The acts that make sense for the object now, in the order of the table."""
-    return [each for each in ACTS if target.kind in each.kinds and each.available(target)]
+    return [each for each in ACTS if target.kind in each.kinds and not each.in_row and each.available(target)]
 
 
 async def perform(api: Api, cluster: Cluster, act: Act, target: Target, values: Values) -> Done:

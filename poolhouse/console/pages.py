@@ -42,6 +42,7 @@ from poolhouse.console import (
     replica_set_page,
     stream_page,
     vm_page,
+    vm_snapshots,
     warm_page,
     words,
 )
@@ -379,7 +380,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
     document = await _document(state, VMS if short == "vm" else VMIS, key)
     offered = await forms(context, Target(VM, document)) if short == "vm" else []
     head = vm_page.head(state, document, short) | {
-        "forms": offered,
+        "forms": [each for each in offered if vm_snapshots.is_possible(state, each["name"])],
         "streams": await stream_page.links(state, namespace, name),
     }
     return Page(
@@ -387,7 +388,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
         [
             Part("head", "vm_head.html", head),
             Part("why", "why.html", vm_page.why(state, document, short)),
-            *(Part("snapshots", "snapshots.html", each) for each in await vm_page.snapshots(state, document)),
+            *(Part("snapshots", "snapshots.html", each) for each in await vm_snapshots.snapshots(state, document)),
             await _past(context, document),
         ],
     )

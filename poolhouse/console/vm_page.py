@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.vm_snapshots import VM_SNAPSHOTS, parse_snapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.simulate import rows as rows_of_set
 from controllers.replicaset.simulate import simulate as simulate_set
@@ -21,7 +18,6 @@ from poolhouse.console import words
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.page import object_path
 from poolhouse.console.words import STATE_WORDS, vm_state, vmi_state
-from poolhouse.runtime.errors import ApiError, Forbidden
 
 
 def head(state: ClusterState, document: Json, short: str) -> Json:
@@ -54,43 +50,6 @@ def head(state: ClusterState, document: Json, short: str) -> Json:
         "hardware": f"/hardware{object_path('vm', metadata['namespace'], metadata['name'])[3:]}"
         if short == "vm"
         else "",
-    }
-
-
-SNAPSHOTS_FRESH_SECONDS = 10
-
-
-async def snapshots(state: ClusterState, document: Json) -> list[Json]:
-    """The VirtualMachineSnapshots of the VM, of users too, the newest first, as one part. Nothing without any."""
-    metadata, now = document["metadata"], state.now()
-    namespace, name = metadata["namespace"], metadata["name"]
-    if not state.pools.vm_snapshots.served or document.get("kind", "VirtualMachine") != "VirtualMachine":
-        return []
-    stamp = int(now.timestamp()) // SNAPSHOTS_FRESH_SECONDS
-    try:
-        found, _ = await state.remember(
-            ("snapshots", namespace), stamp, lambda: state.api.list(VM_SNAPSHOTS, namespace)
-        )
-    except Forbidden:
-        return [{"rows": [], "hidden": True}]
-    except ApiError:  # the page says that the API server does not answer
-        return []
-    own = [each for each in found if at(each, "spec", "source", "name") == name]
-    rows = [_snapshot_row(each, now) for each in sorted(own, key=lambda each: each["metadata"]["creationTimestamp"])]
-    return [{"rows": rows[::-1], "hidden": False}] if rows else []
-
-
-def _snapshot_row(document: Json, now: datetime) -> Json:
-    view, created = parse_snapshot(document), document["metadata"]["creationTimestamp"]
-    state = "being deleted" if view.deleting else "failed" if view.failed else "ready" if view.ready else "in progress"
-    by_pool = f"{view.pool_name}, before update {view.update}" if view.pool_name else ""
-    return {
-        "name": view.name,
-        "state": state,
-        "badge": {"ready": "healthy", "failed": "degraded"}.get(state, "progressing"),
-        "age": words.age(created, now),
-        "taken": by_pool or "a user, or another program",
-        "message": "" if view.ready else view.problem,
     }
 
 

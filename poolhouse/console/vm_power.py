@@ -36,7 +36,7 @@ def _act(
         _run(verb, done),
         lambda target: Right("update", RESOURCES[verb], verb),
         destroys,
-        available=lambda target: not _waits_in_warm_pool(target) and when(_status(target)),
+        available=lambda target: not waits_in_warm_pool(target) and when(_status(target)),
     )
 
 
@@ -52,7 +52,7 @@ def _status(target: Target) -> str:
     return str(target.status.get("printableStatus") or "")
 
 
-def _waits_in_warm_pool(target: Target) -> bool:
+def waits_in_warm_pool(target: Target) -> bool:
     """Whether the warm pool decides if the VM runs."""
     return (controller_of(target.document) or {}).get("kind") == WARM_POOL.kind
 

@@ -64,21 +64,23 @@ STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
         pytest.param(target(CLAIM, status={"phase": "Released"}), [], id="a claim that has ended"),
         pytest.param(target(CLAIM, {"release": True}), [], id="a claim that is being released"),
         pytest.param(target(POLICY), [], id="a policy"),
-        pytest.param(target(VM), [], id="a VM of nobody"),
-        pytest.param(target(VM, status=STOPPED), ["vm-start"], id="a stopped VM"),
-        pytest.param(target(VM, status=RUNNING), ["vm-stop", "vm-restart", "vm-pause"], id="a running VM"),
-        pytest.param(target(VM, status=PAUSED), ["vm-stop", "vm-restart", "vm-unpause"], id="a paused VM"),
-        pytest.param(target(VM, status={"printableStatus": "Migrating"}), ["vm-stop"], id="a VM that is migrating"),
+        pytest.param(target(VM), ["snapshot"], id="a VM of nobody"),
+        pytest.param(target(VM, status=STOPPED), ["vm-start", "snapshot"], id="a stopped VM"),
+        pytest.param(target(VM, status=RUNNING), ["vm-stop", "vm-restart", "vm-pause", "snapshot"], id="a running VM"),
+        pytest.param(target(VM, status=PAUSED), ["vm-stop", "vm-restart", "vm-unpause", "snapshot"], id="a paused VM"),
+        pytest.param(
+            target(VM, status={"printableStatus": "Migrating"}), ["vm-stop", "snapshot"], id="a VM that is migrating"
+        ),
         pytest.param(
             target(VM, status=RUNNING, ownerReferences=WARM_POOL_OWNER), [], id="its warm pool decides whether it runs"
         ),
-        pytest.param(target(VM, ownerReferences=POOL_OWNER), ["detach", "protect"], id="a VM of a pool"),
+        pytest.param(target(VM, ownerReferences=POOL_OWNER), ["snapshot", "detach", "protect"], id="a VM of a pool"),
         pytest.param(
             target(VM, ownerReferences=POOL_OWNER, annotations={"poolhouse.dev/scale-in": "Protect"}),
-            ["detach", "unprotect"],
+            ["snapshot", "detach", "unprotect"],
             id="a protected VM",
         ),
-        pytest.param(target(VM, labels={"poolhouse.dev/pool": "web"}), ["attach"], id="a detached VM"),
+        pytest.param(target(VM, labels={"poolhouse.dev/pool": "web"}), ["snapshot", "attach"], id="a detached VM"),
     ],
 )
 def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[str]) -> None:
@@ -101,6 +103,15 @@ def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[st
         ("release", target(CLAIM), {}, "poolhouse release web -n shop"),
         ("vm-stop", target(VM), {}, "virt stop web -n shop"),
         ("vm-pause", target(VM), {}, "virt pause vm web -n shop"),
+        (
+            "restore",
+            target(VM),
+            {"snapshot": "before"},
+            """create -f - <<< '{"apiVersion":"snapshot.kubevirt.io/v1beta1","kind":"VirtualMachineRestore","""
+            """"metadata":{"generateName":"web-"},"spec":{"target":{"apiGroup":"kubevirt.io","kind":"VirtualMachine","""
+            """"name":"web"},"virtualMachineSnapshotName":"before","targetReadinessPolicy":"StopTarget","""
+            """"volumeRestorePolicy":"InPlace"}}' -n shop""",
+        ),
         ("protect", target(VM), {}, "annotate vm/web poolhouse.dev/scale-in=Protect --overwrite -n shop"),
     ],
 )
@@ -110,11 +121,11 @@ def test_an_act_shows_its_command(name: str, found: Target, values: dict[str, st
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
-    values = {"replicas": "1", "revision": "1", "step": "1", "name": "mine", "ttl": "60"}
+    values = {"replicas": "1", "revision": "1", "step": "1", "name": "mine", "ttl": "60", "snapshot": "s"}
     for kind in act.kinds:
         words = shlex.split(act.shell(target(kind), values))[1:]
         if words[0] != "poolhouse":
-            assert words[0] in ("scale", "patch", "annotate", "virt")
+            assert words[0] in ("scale", "patch", "annotate", "virt", "create")
             continue
         command: click.Command = poolhouse
         rest = words[1:]
@@ -163,6 +174,14 @@ OFFLINE = {"proactive": {"statePreservation": "Offline"}}
             id="release",
         ),
         pytest.param("release", target(CLAIM), {}, "The claim does not get a VM any more.", id="release while queued"),
+        pytest.param(
+            "restore",
+            target(VM),
+            {"snapshot": "before"},
+            "web is stopped, and loses what it has written since before.",
+            id="restore",
+        ),
+        pytest.param("snapshot", target(VM), {}, "", id="a snapshot destroys nothing"),
         pytest.param("pause", target(POOL), {}, "", id="a pause destroys nothing"),
         pytest.param("detach", target(VM), {}, "", id="a detached VM keeps running"),
     ],
@@ -189,6 +208,25 @@ def test_an_act_that_restarts_vms_asks(name: str) -> None:
 def test_a_number_of_replicas_is_refused(text: str) -> None:
     with pytest.raises(Failed, match="replicas: must be a number"):
         BY_NAME["scale"].destroys(target(POOL), {"replicas": text})
+
+
+@pytest.mark.parametrize("name", ["", "x' -n other '", "a/b", "-a"])
+def test_a_name_of_a_snapshot_is_refused(name: str) -> None:
+    with pytest.raises(Failed, match="snapshot: must be the name of a snapshot"):
+        BY_NAME["restore"].destroys(target(VM), {"snapshot": name})
+
+
+@pytest.mark.parametrize(
+    ("found", "allowed"),
+    [
+        pytest.param(target(VM), True, id="a VM of nobody"),
+        pytest.param(target(VM, labels={"poolhouse.dev/pool": "web"}), True, id="a detached VM"),
+        pytest.param(target(VM, ownerReferences=POOL_OWNER), False, id="the pool restores its VMs"),
+        pytest.param(target(VM, ownerReferences=WARM_POOL_OWNER), False, id="a VM of a warm pool"),
+    ],
+)
+def test_a_vm_without_a_controller_can_be_restored(found: Target, allowed: bool) -> None:
+    assert BY_NAME["restore"].available(found) is allowed
 
 
 def test_values_cannot_leave_the_command() -> None:

@@ -229,8 +229,31 @@ def test_a_refused_stream_says_why_and_can_be_tried_again(
     shop.reads("Why")
 
 
-def test_a_vm_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
-    vm = read(paths, "vm", ".items[0].metadata.name")
+def test_a_snapshot_is_taken_and_restored(paths: StackPaths, shop: Browser) -> None:
+    guest = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
+    document = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": "alone", "namespace": SHOP},
+        "spec": {"runStrategy": "Always", "template": {"spec": guest}},
+    }
+    kubectl(paths, "create", "-f", "-", document=document)
+    shop.open(f"/vm/{SHOP}/alone")
+    shop.act("Take a snapshot")
+    shop.reads("The snapshot alone-", "has begun", "a user, or another program")
+    shop.click("[aria-label^='Restore alone-']")
+    shop.reads("alone is stopped, and loses what it has written since alone-", '"kind":"VirtualMachineRestore"')
+    shop.click("button.danger", "Restore")
+    shop.reads("Start it once the restore is complete", "The restore of alone-", "is complete", "Stopped")
+    assert Axe().run(shop.driver)["violations"] == []
+    assert read(paths, "vm/alone", ".spec.runStrategy") == "Halted"
+    for kind in ("virtualmachinerestores", "virtualmachinesnapshots"):
+        kubectl(paths, "delete", kind, "--all", "-n", SHOP)
+    kubectl(paths, "delete", "vm/alone", "-n", SHOP)
+
+
+def test_a_vm_of_a_pool_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
+    vm = vms(paths)[0].partition("/")[2]
     snapshot = {
         "apiVersion": "snapshot.kubevirt.io/v1beta1",
         "kind": "VirtualMachineSnapshot",
@@ -239,7 +262,8 @@ def test_a_vm_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
     }
     kubectl(paths, "create", "-f", "-", document=snapshot)
     shop.open(f"/vm/{SHOP}/{vm}")
-    shop.reads("Snapshots", "before-friday", "a user, or another program")
+    shop.reads("Snapshots", "before-friday", "a user, or another program", "rollout undo --restore-snapshots")
+    assert shop.all("[aria-label^=Restore]") == []
     kubectl(paths, "delete", "vmsnapshot", "before-friday", "-n", SHOP)
 
 

@@ -20,7 +20,11 @@ APIMACHINERY, KUBEVIRT, KINDS, POLICIES = (
 )
 RUNTIME, SERVICE, MANIFESTS = "poolhouse.runtime", "poolhouse.service", "poolhouse.manifests"
 BOTTOM = {APIMACHINERY, KUBEVIRT, SERVICE}
-CONTROL_PLANE = BOTTOM | {KINDS, POLICIES, RUNTIME, "poolhouse.manifests.webhooks", "defaulter.contract"}
+CONTROL_PLANE = BOTTOM | {
+    *(KINDS, POLICIES, RUNTIME, "poolhouse.manifests.webhooks"),
+    # What is said to the defaulter, and how KubeVirt expands instance types.
+    *("defaulter.contract", "defaulter.instancetypes"),
+}
 
 ROOMS: dict[str, set[str]] = {
     # Values of the Kubernetes API, facts about KubeVirt, and what every service has.

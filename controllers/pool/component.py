@@ -1,7 +1,7 @@
 """Assembles the pool controller: its informers, the handlers of their events, its queues and its endpoint."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -11,6 +11,7 @@ from controllers.pool.collected_disks import find_collected
 from controllers.pool.controller import Enqueue, PoolController
 from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
 from controllers.pool.events import PoolEvents
+from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.measure import Measurer
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.observe import (
@@ -44,6 +45,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
 
@@ -162,7 +164,8 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
     """Without a Prometheus, the queries of analyses are errors."""
     api = context.api
     informers = Informers.connect(api)
-    stores = informers.stores(context.limits)
+    instancetypes = KnownInstancetypes(InstancetypeReader(api, api.monotonic).read)
+    stores = replace(informers.stores(context.limits), instancetypes=instancetypes)
     context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
     pooling = _controller(context, stores)
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
@@ -191,4 +194,5 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
 
     endpoint = PlanEndpoint(api, VMS, POOL, context.planner, simulate.answer)
     endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, context.burst)
+    endpoint.complete = instancetypes.complete
     return Component("pool", informers.required, work, answers={POOL.plan_path: endpoint})

@@ -100,6 +100,8 @@ class PoolController:
             if isinstance(pool, Pool):
                 await self._hash_template(pool)
             snapshot = self._observe(key)
+            if isinstance(snapshot, PoolSnapshot) and await self.stores.instancetypes.read(snapshot):
+                snapshot = self._observe(key)
             if isinstance(snapshot, PoolSnapshot):
                 return await self._reconcile(snapshot)
         except PlanTooExpensive as error:

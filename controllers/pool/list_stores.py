@@ -4,10 +4,12 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import suppress
 from dataclasses import replace
+from time import monotonic
 from typing import TypeVar
 
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, disk_states
+from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.observe import (
     DISK_SOURCE,
     POOL_SOURCE,
@@ -25,6 +27,7 @@ from controllers.shared.vm import disk_names
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.resource import KUBEVIRTS, Key
 from poolhouse.runtime.store import Store
 
@@ -54,7 +57,8 @@ async def list_stores(api: Api, namespace: str) -> Stores:
         nodes.result(),
     )
     settings = cluster.result()
-    found = replace(found, cluster=lambda: settings)
+    instancetypes = KnownInstancetypes(InstancetypeReader(api, monotonic).read)
+    found = replace(found, cluster=lambda: settings, instancetypes=instancetypes)
     waits = any(found.waiting_for_disks())
     states = dict[Key, DiskState]()
     if waits or any(disk_names(pool.spec.template) for pool in found.pools.all() if isinstance(pool, Pool)):

@@ -81,10 +81,16 @@ def refusal(snapshot: PoolSnapshot, vm: VM) -> str:
         return NEVER
     fields = live_fields(snapshot, vm)
     if not fields or vm.vmi is None or snapshot.disks_to_replace(vm) or snapshot.uses_replaced_disk(vm):
-        return MORE
+        return _unread(snapshot, vm) or MORE
     if vm.restart_required:
         return f"KubeVirt says RestartRequired: {vm.restart_required}"
     return live_updates.refusal(fields, snapshot.revision.live, vm.vmi.guest, snapshot.cluster)
+
+
+def _unread(snapshot: PoolSnapshot, vm: VM) -> str:
+    """Why it is unknown whether the template that the VMI was started from differs only in such fields, or ""."""
+    labels = (vm.vmi.revision, snapshot.revision.label) if vm.vmi is not None else ()
+    return next(filter(None, (snapshot.unread.get(each, "") for each in labels)), "")
 
 
 def is_live(snapshot: PoolSnapshot, vm: VM) -> bool:
@@ -115,8 +121,10 @@ def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
 
 def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM restarts although its change is one that KubeVirt applies to other running VMs; "" for other changes."""
-    if not live_fields(snapshot, vm) or snapshot.live_update == "Never":
+    if snapshot.live_update == "Never":
         return ""
+    if not live_fields(snapshot, vm):
+        return _unread(snapshot, vm)
     return refusal(snapshot, vm) or f"{_late(snapshot)}: {_progress(snapshot, vm)}"
 
 

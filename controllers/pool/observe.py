@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.outages import open_outages
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
@@ -163,6 +164,7 @@ class Stores:
     """The last node of each VM, because a VM that restarts has no node for a while."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
     contents: Contents = field(default_factory=Contents, repr=False, compare=False)
+    instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
 
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
         for vm in self.vms.by("owner", pool_uid):
@@ -264,7 +266,7 @@ def observe(
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
     vms = _with_restores(stores.vms_of(pool.uid), restores)
-    return PoolSnapshot(
+    found = PoolSnapshot(
         pool=pool,
         vms=vms,
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
@@ -292,6 +294,7 @@ def observe(
         failure=failure,
         burst=burst,
     )
+    return stores.instancetypes.expanded(found)
 
 
 def _nodes(stores: Stores, pool: Pool, vms: Iterable[VM]) -> dict[str, bool]:

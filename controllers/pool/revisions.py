@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any
 
 from controllers.shared.data_sources import Sources
-from controllers.shared.vm import MACHINE_TYPE, references
+from controllers.shared.vm import MACHINE_TYPE, MATCHERS, matchers_of, references
 from controllers.shared.vmi import text
+from defaulter.instancetypes import MatchedSpecs, expand
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
@@ -43,8 +44,6 @@ CONFIG_MAPS = (("configMap", "name"), ("sysprep", "configMap", "name"))
 DiskTemplates = tuple[tuple[str, str], ...]
 """Name and hash of each entry of dataVolumeTemplates, sorted."""
 DISK_HASH_CHARACTERS = 10
-MATCHERS = ("instancetype", "preference")
-"""The fields of a VM's spec that KubeVirt expands when it starts the VMI."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,6 +79,12 @@ class Revision:
     """the values of those fields"""
     devices: tuple[LiveDevice, ...] = field(default=(), compare=False)
     """the NICs and disks among them"""
+    matchers: str = field(default="", compare=False)
+    """the instance type and the preference of the template (`matchers_of`)"""
+    expandable: Json = field(default_factory=dict, compare=False, repr=False)
+    """the content, if its template has an instance type"""
+    given: LiveFields = field(default=NO_FIELDS, compare=False)
+    """the live-updatable fields that the instance type gives; a placement only if it adds to the template's"""
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -178,6 +183,20 @@ def read(document: Json) -> dict[str, Any]:
     }
 
 
+def expand_revision(revision: Revision, specs: MatchedSpecs) -> Revision:
+    """The revision with the template that KubeVirt makes of it by the instance type. Its preference still counts as a
+    field of its own, because a change of it requires a restart."""
+    spec = at(revision.expandable, "template", "spec")
+    plain = {key: value for key, value in spec.items() if key != "instancetype"}
+    found = {**plain, "template": expand(spec["template"], specs)}
+    content = {**revision.expandable, "template": {**revision.expandable["template"], "spec": found}}
+    vmi_hash, restart_hash, devices = _vmi_parts(content)
+    live = read_fields(at(found, "template", "spec"))
+    adds = live.placement != read_fields(at(plain, "template", "spec")).placement
+    given = replace(live, placement=live.placement if adds else "")
+    return replace(revision, vmi_hash=vmi_hash, restart_hash=restart_hash, devices=devices, live=live, given=given)
+
+
 def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: str) -> Revision:
     local = without_own_namespace(content, POOL_CONTENT, namespace)
     vmi_hash, restart_hash, devices = _vmi_parts(local)
@@ -197,6 +216,8 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         restart_hash=restart_hash,
         live=read_fields(at(local, "template", "spec", "template", "spec")),
         devices=devices,
+        matchers=(matchers := matchers_of(at(local, "template", "spec") or {})),
+        expandable=local if matchers else {},
     )
 
 
@@ -240,7 +261,7 @@ def _short_hash(value: Json) -> str:
 
 def _vmi_parts(content: Json) -> tuple[str, str, tuple[LiveDevice, ...]]:
     """The hash of what the VMI is made of, the same without the live-updatable fields, and the devices among these.
-    With an instance type both hashes are equal: Poolhouse does not know the fields that the instance type gives."""
+    With an instance type both hashes are equal: its fields are unknown here (`expand_revision`)."""
     spec = (content.get("template") or {}).get("spec") or {}
     inner = (spec.get("template") or {}).get("spec") or {}
     paths = postfixed_paths(NameGeneration.model_validate(content.get("nameGeneration") or {}))

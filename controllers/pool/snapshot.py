@@ -160,6 +160,8 @@ class PoolSnapshot:
     """Whether the nodes of VMs, and those with an outage in the log of decisions, are ready. Empty if unknown."""
     cluster: ClusterSettings | None = None
     """The settings of the KubeVirt object; None if they are unknown."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Why the instance types of revisions are unknown, by label of the revision."""
     movable: bool = True
     """Whether two nodes or more can take VMs, so that a VM can migrate."""
     cordoned: frozenset[str] = frozenset()

@@ -4,7 +4,7 @@ An HTTP endpoint returns the simulated actions for a document. The simulation us
 caller must be allowed to list their objects.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, Protocol, TypeVar
@@ -105,6 +105,8 @@ class PlanEndpoint:
     """Computes the response from a hypothetical snapshot."""
     observe: Callable[[Json], Any | InvalidSpec[Any]] | None = None
     """Returns the hypothetical snapshot for a document. None while this replica has no stores."""
+    complete: Callable[[Any], Awaitable[Any]] | None = None
+    """Adds to the snapshot what the stores do not have."""
 
     async def __call__(self, document: Json, token: str) -> Answer:
         document = self.kind.normalize(document)
@@ -123,6 +125,8 @@ class PlanEndpoint:
         snapshot = self.observe(document)
         if isinstance(snapshot, InvalidSpec):
             return 422, problem_body(snapshot.problem, "spec")
+        if self.complete is not None:
+            snapshot = await self.complete(snapshot)
         of = f"plan of {self.kind.plural}", (namespace, document["metadata"]["name"])
         try:
             return 200, await self.planner.run(of, self.answer, snapshot, self.api.now())

@@ -1,5 +1,6 @@
 """The views of a VirtualMachine and of a retained disk."""
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from sys import intern
@@ -17,6 +18,15 @@ def disk_names(vm: Json) -> tuple[str, ...]:
     """Names of the DataVolumes of a VM or template. Their PersistentVolumeClaims have the same names."""
     templates = (vm.get("spec") or {}).get("dataVolumeTemplates") or ()
     return tuple(name for each in templates if (name := (each.get("metadata") or {}).get("name")))
+
+
+MATCHERS = ("instancetype", "preference")
+"""The fields of a VM's spec that KubeVirt expands when it starts the VMI."""
+
+
+def matchers_of(spec: Json) -> str:
+    """The instance type and the preference that a VM's spec names, as a text. Empty without an instance type."""
+    return json.dumps({key: spec.get(key) for key in MATCHERS}, sort_keys=True) if spec.get("instancetype") else ""
 
 
 def references(volume: Json, paths: Iterable[tuple[str, ...]]) -> Iterator[tuple[Json, str]]:
@@ -183,6 +193,8 @@ class VM(ObjectView):
     """message of KubeVirt's condition RestartRequired; empty if the VMI has the VM's spec"""
     live: LiveFields = NO_FIELDS
     """the fields of the template that KubeVirt may change in the running VMI"""
+    matchers: str = ""
+    """its instance type and its preference (`matchers_of`)"""
     live_update_since: str = ""
     """the annotation poolhouse.dev/live-update-since"""
     vmi: VMI | None = None
@@ -278,6 +290,7 @@ def parse_vm(document: Json) -> VM:
         start_refusal="" if created else start_refusal(status),
         restart_required=_restart_required(status),
         live=read_fields(at(spec, "template", "spec")),
+        matchers=intern(matchers_of(spec)),
         live_update_since=text(metadata, "annotations", meta.LIVE_UPDATE_SINCE),
     )
 

@@ -202,8 +202,12 @@ def simulate_replica_set(
 
 async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
     from controllers.pool.list_stores import list_stores
+    from controllers.pool.simulate import hypothetical_snapshot
+    from controllers.pool.snapshot import PoolSnapshot
 
     stores = await list_stores(api, document["metadata"]["namespace"])
+    if isinstance(snapshot := hypothetical_snapshot(stores, document, burst), PoolSnapshot):
+        await stores.instancetypes.read(snapshot)
     return simulate_pool(stores, document, burst, datetime.now(UTC))
 
 

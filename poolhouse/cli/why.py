@@ -327,9 +327,11 @@ async def _pool_state(api: Api, namespace: str, vm: str, pool: str) -> State:
     from controllers.pool.snapshot import PoolSnapshot
     from poolhouse.cli.vm_facts import pool_facts
 
-    snapshot = observe(await list_stores(api, namespace), (namespace, pool), synced=True, failure=None, burst=BURST)
+    stores = await list_stores(api, namespace)
+    snapshot = observe(stores, (namespace, pool), synced=True, failure=None, burst=BURST)
     if not isinstance(snapshot, PoolSnapshot):
         return _no_state("pool", snapshot.problem if snapshot else None)
+    snapshot = await stores.instancetypes.complete(snapshot)
     found = simulate(snapshot, datetime.now(UTC), MAX_STEPS_OF_ANSWER)
     return list(pool_facts(snapshot, vm)), [row for row in rows(found) if row["vm"] == vm]
 

@@ -7,8 +7,8 @@ memory reach the guest by a live migration, which `pkg/virt-controller/watch/wor
 begins. The releases differ in one rule that is not in the table: 1.5 requires a restart for more sockets with
 `networkInterfaceMultiqueue`, and says so by RestartRequired.
 
-`live_devices` reads NICs and hotpluggable disks, which have other rules. The fields that an instance type gives are
-unknown here, so that its changes restart the VMs of a pool.
+`live_devices` reads NICs and hotpluggable disks, which have other rules. Before it compares, KubeVirt expands the
+templates by their instance types. Here, callers give templates that are expanded already.
 """
 
 from __future__ import annotations

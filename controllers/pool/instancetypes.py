@@ -1,0 +1,111 @@
+"""The fields that instance types give to the VMs of a pool.
+
+KubeVirt compares the template that a VMI was started from with the present one after it has expanded both by their
+instance types, and changes CPUs and memory of the running VM by the expanded values (`syncRestartRequired`,
+`handleCPUChangeRequest`, `handleMemoryHotplugRequest` in pkg/virt-controller/watch/vm/vm.go of v1.5.0 to v1.9.0-rc.2).
+A snapshot therefore has expanded revisions while VMs of a pool differ in their revision. For an instance type without
+`revisionName`, KubeVirt takes the object as it is now.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+
+from controllers.pool.revisions import Revision, expand_revision
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.vm import VM
+from defaulter.instancetypes import MatchedSpecs
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.live_updates import LiveFields
+
+ReadSpecs = Callable[[Json, str], Awaitable[Json]]
+"""Returns `instancetype` and `preference` of a VM in a namespace, and `unread`, which says why one is missing."""
+
+
+@dataclass
+class KnownInstancetypes:
+    """The instance types and preferences of pools, as they were last read. While VMs move from one to another, the
+    former one may be deleted."""
+
+    read_specs: ReadSpecs | None = None
+    _specs: dict[tuple[str, str], MatchedSpecs] = field(default_factory=dict)
+    _unread: dict[tuple[str, str], str] = field(default_factory=dict)
+    _inferred: dict[str, str] = field(default_factory=dict)
+    """by name of the revision, the matchers of its VMs"""
+
+    async def read(self, snapshot: PoolSnapshot) -> bool:
+        """Reads what `expanded` needs for the pool: nothing while all VMs have one revision. Returns whether it has
+        read, so that the pool must be observed again."""
+        has_read = False
+        for revision in _revisions_to_expand(snapshot):
+            matchers = self._matchers(snapshot, revision)
+            if self.read_specs is None or not matchers:
+                continue
+            key = snapshot.pool.namespace, matchers
+            found = await self.read_specs({"spec": json.loads(matchers)}, snapshot.pool.namespace)
+            self._unread[key] = found.get("unread") or ""
+            if not self._unread[key]:
+                self._specs[key] = MatchedSpecs(found.get("instancetype"), found.get("preference"))
+            has_read = True
+        return has_read
+
+    async def complete(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        """The snapshot for somebody who does not read what `expanded` needs beforehand."""
+        return self.expanded(snapshot) if await self.read(snapshot) else snapshot
+
+    def expanded(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+        """The snapshot whose revisions and VMs have the fields that their instance types give."""
+        found, unknown = dict[str, Revision](), dict[str, str]()
+        for each in _revisions_to_expand(snapshot):
+            key = snapshot.pool.namespace, self._matchers(snapshot, each)
+            if key in self._specs:
+                found[each.label] = expand_revision(each, self._specs[key])
+            else:
+                unknown[each.label] = self._unread.get(key) or "its instance type is not known yet"
+        if not found and not unknown:
+            return snapshot
+        return replace(
+            snapshot,
+            revision=found.get(snapshot.revision.label, snapshot.revision),
+            revisions=tuple(found.get(each.label, each) for each in snapshot.revisions),
+            vms=tuple(_with_fields(vm, snapshot.revision, found) for vm in snapshot.vms),
+            unread=unknown,
+        )
+
+    def _matchers(self, snapshot: PoolSnapshot, revision: Revision) -> str:
+        """The instance type and the preference of the revision's VMs. KubeVirt replaces those that it infers from a
+        volume by their names when it stores a VM. Empty if no VM tells them."""
+        if all(each.get("name") for each in json.loads(revision.matchers).values() if each):
+            return revision.matchers
+        named = {vm.matchers for vm in snapshot.active if vm.revision == revision.label and vm.matchers}
+        if len(named) == 1:
+            self._inferred[revision.name] = named.pop()
+        return self._inferred.get(revision.name, "")
+
+
+def _revisions_to_expand(snapshot: PoolSnapshot) -> Iterator[Revision]:
+    """The revisions with instance types that the VMs have, if these are several."""
+    if snapshot.live_update == "Never":
+        return
+    labels = {snapshot.revision.label}
+    for vm in snapshot.active:
+        if vm.vmi is not None and vm.vmi.running:
+            labels |= {vm.revision, vm.vmi.revision}
+    known: Mapping[str, Revision] = snapshot.revisions_by_label
+    found = [each for label in sorted(labels) if (each := known.get(label)) is not None]
+    if len(found) > 1:
+        yield from (each for each in found if each.matchers)
+
+
+def _with_fields(vm: VM, wanted: Revision, expanded: Mapping[str, Revision]) -> VM:
+    """The VM with the fields that its instance type gives. A VM whose guest has what its VMI asks for keeps those: an
+    instance type that was edited since changes no VM that names it."""
+    has = expanded.get(vm.revision)
+    if has is None:
+        return vm
+    given, guest = has.given, vm.vmi.guest if vm.vmi is not None else None
+    started = vm.vmi is not None and vm.vmi.revision == vm.revision == wanted.label
+    if guest is not None and started and not vm.restart_required and guest.spec == guest.shown:
+        given = LiveFields(guest.spec.sockets, guest.spec.memory, guest.spec.placement if given.placement else "")
+    live = replace(vm.live, sockets=vm.live.sockets or given.sockets, memory=vm.live.memory or given.memory)
+    return replace(vm, live=replace(live, placement=given.placement) if given.placement else live)

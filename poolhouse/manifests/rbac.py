@@ -48,6 +48,7 @@ def _kind_rules(kinds: Iterable[Kind]) -> tuple[PolicyRule, ...]:
 _EVENTS = PolicyRule("events.k8s.io", ("events",), ("create", "patch"), "to record events")
 _LEASES = PolicyRule("coordination.k8s.io", ("leases",), ("get", "create", "update"), "leader election")
 
+_STATUS = ("get", "update", "patch")
 _AS_KUBEVIRT = "the engine acts as KubeVirt"
 _AS_CDI = "the engine acts as CDI"
 _AS_KUBELET = "the engine acts as the kubelets"
@@ -194,10 +195,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             _AS_KUBEVIRT,
         ),
         PolicyRule(
-            "kubevirt.io",
-            ("virtualmachines/status", "virtualmachineinstancemigrations/status"),
-            ("get", "update", "patch"),
-            _AS_KUBEVIRT,
+            "kubevirt.io", ("virtualmachines/status", "virtualmachineinstancemigrations/status"), _STATUS, _AS_KUBEVIRT
         ),
         PolicyRule("kubevirt.io", ("virtualmachines/finalizers",), ("update",), _AS_KUBEVIRT),
         PolicyRule("kubevirt.io", ("kubevirts",), (*READ, "create"), _AS_KUBEVIRT),
@@ -219,14 +217,14 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             ("patch",),
             _AS_KUBEVIRT,
         ),
+        *_INSTANCETYPE_RULES,
+        PolicyRule("apps", ("controllerrevisions",), ("create",), _AS_KUBEVIRT),
         PolicyRule("cdi.kubevirt.io", ("datavolumes",), (*READ, *WRITE), _AS_CDI),
         PolicyRule("cdi.kubevirt.io", ("datavolumes/source",), ("create",), _AS_KUBEVIRT),
         PolicyRule("cdi.kubevirt.io", ("datasources",), ("get",), _AS_CDI),
         PolicyRule("cdi.kubevirt.io", ("datavolumes/status",), ("get", "update", "patch"), _AS_CDI),
         PolicyRule("", ("persistentvolumeclaims", "persistentvolumes"), (*READ, *WRITE), _AS_CDI),
-        PolicyRule(
-            "", ("persistentvolumeclaims/status", "persistentvolumes/status"), ("get", "update", "patch"), _AS_CDI
-        ),
+        PolicyRule("", ("persistentvolumeclaims/status", "persistentvolumes/status"), _STATUS, _AS_CDI),
         PolicyRule("", ("nodes", "pods"), (*READ, *WRITE), _AS_KUBELET),
         PolicyRule("", ("secrets",), ("get",), _AS_KUBELET),
         PolicyRule("", ("nodes/status", "pods/status"), ("get", "update", "patch"), _AS_KUBELET),

@@ -67,9 +67,9 @@ class InstancetypeReader:
         matcher = typed(dict, vm, "spec", name) or {}
         if not matcher.get("name"):
             raise Unreadable(f"spec.{name} has no name yet; KubeVirt infers it from a volume")
-        resource = _find_resource(name, str(matcher.get("kind") or ""))
+        resource = find_resource(name, str(matcher.get("kind") or ""))
         revision = await self._revision(vm, name, namespace)
-        document = revision or await self._get(resource, namespace, str(matcher["name"]))
+        document = revision or await self.get(resource, namespace, str(matcher["name"]))
         spec = typed(dict, document, "spec")
         if spec is None or not str(document.get("apiVersion")).endswith(f"/{VERSION}"):
             raise Unreadable(f"the {resource.kind} {matcher['name']} is not of {GROUP}/{VERSION}")
@@ -81,13 +81,14 @@ class InstancetypeReader:
         kept = at(vm, "status", f"{name}Ref", "controllerRevisionRef", "name")
         if not given and not kept:
             return None
-        revision = await self._get(CONTROLLER_REVISIONS, namespace, str(given or kept))
+        revision = await self.get(CONTROLLER_REVISIONS, namespace, str(given or kept))
         label = at(revision, "metadata", "labels", REVISION_OF)
         if not given and label != at(vm, "spec", name, "name"):
             return None
         return typed(dict, revision, "data")
 
-    async def _get(self, resource: Resource, namespace: str, name: str) -> Json:
+    async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+        """The object of that name. Raises `Unreadable`."""
         key = (resource.plural, namespace if resource.namespaced else "", name)
         began, known = self._recent.get(key, (float("-inf"), {}))
         if self.now() - began < RECENT_SECONDS:
@@ -105,7 +106,7 @@ class InstancetypeReader:
         return document
 
 
-def _find_resource(name: str, kind: str) -> Resource:
+def find_resource(name: str, kind: str) -> Resource:
     """The resource of a kind, which KubeVirt accepts in lower case and in the plural too."""
     of_namespace, of_cluster = RESOURCES[name]
     if not kind:

@@ -28,6 +28,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound, Throttled
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.instancetypes import RESOURCES as INSTANCETYPES
 from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, PVCS, VMIS, VMS, Resource
 from tests.waiting import PATIENCE_SECONDS, eventually, until
@@ -47,6 +48,18 @@ _SERVED: dict[str, set[str]] = {}
 async def install(api: Api) -> None:
     """The kinds that a pool controller works with."""
     await serve_once(api, POOL, *kubevirt.KUBEVIRT_KINDS)
+
+
+async def instancetype(api: Api, name: str, cpus: int, memory: str, namespace: str | None = None) -> None:
+    """An instance type of the namespace, or of the cluster, which has these sizes from now on."""
+    resource = INSTANCETYPES["instancetype"][namespace is None]
+    body = {
+        "apiVersion": resource.api_version,
+        "kind": resource.kind,
+        "metadata": {"name": name} | ({"namespace": namespace} if namespace else {}),
+        "spec": {"cpu": {"guest": cpus}, "memory": {"guest": memory}},
+    }
+    await api.patch(resource, namespace, name, body, kind="apply", field_manager="tests")
 
 
 async def serve_once(api: Api, *kinds: Kind) -> None:

@@ -38,7 +38,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
-from tests.cluster.pooling import PATIENCE_SECONDS, until
+from tests.cluster.pooling import PATIENCE_SECONDS, instancetype, until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import RunningControllers, controllers, template
 
@@ -278,6 +278,7 @@ async def allow_secrets(desk: Counter) -> None:
 
 
 async def test_vms_are_created_for_overrides(desk: Counter, running: RunningControllers) -> None:
+    await instancetype(desk.api, "large", 2, "64Mi")
     await desk.filled(1, placements=[{"name": "east"}, {"name": "west", "weight": 0}])
     await desk.claim("large", poolName="web", annotations={meta.INSTANCE_TYPE: "large"})
     await desk.claim("west", poolName="web", overrides={"placement": "west"}, personalization={"hostname": "mine"})

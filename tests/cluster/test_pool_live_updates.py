@@ -13,7 +13,7 @@ from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
 from poolhouse.api.kinds.meta import NAMESPACE, SIM_PREFIX
 from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS, Resource
 from poolhouse.stack.paths import StackPaths
-from tests.cluster.pooling import Place, controller, template, until
+from tests.cluster.pooling import Place, controller, instancetype, template, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, runs
 
@@ -114,6 +114,35 @@ async def test_memory_goes_up_and_down_and_a_toleration_moves_nothing(running: P
         await complete(running)
         assert {each["spec"]["domain"]["memory"]["guest"] for each in await vmis(running)} == {guest}
     assert await runs(running) == before
+
+
+def of_type(name: str) -> Json:
+    found = template()
+    found["spec"]["instancetype"] = {"name": name, "kind": "VirtualMachineInstancetype"}
+    found["spec"]["template"]["spec"]["domain"].pop("memory", None)
+    return found
+
+
+async def test_a_larger_instance_type_restarts_no_vm_and_a_smaller_one_does(running: Place) -> None:
+    await instancetype(running.api, "small", 1, "1Gi", running.namespace)
+    await instancetype(running.api, "large", 2, "2Gi", running.namespace)
+    await running.pool(2, template=of_type("small"))
+    await complete(running)
+    before = await runs(running)
+    # KubeVirt keeps the instance type of each VM: this change reaches none of them.
+    await instancetype(running.api, "small", 1, "1200Mi", running.namespace)
+    await running.change(template=of_type("large"))
+    await complete(running)
+    assert await runs(running) == before, "no VM was restarted"
+    found = await vmis(running)
+    assert {each["spec"]["domain"]["memory"]["guest"] for each in found} == {"2Gi"}
+    assert {each["status"]["currentCPUTopology"]["sockets"] for each in found} == {2}
+    assert await migrated(running) == sorted(before)
+    await instancetype(running.api, "small", 1, "1Gi", running.namespace)
+    await running.change(template=of_type("small"))
+    await complete(running)
+    assert not set((await runs(running)).values()) & set(before.values()), "KubeVirt removes sockets by a restart only"
+    assert {each["spec"]["domain"]["memory"]["guest"] for each in await vmis(running)} == {"1Gi"}
 
 
 def with_nics(*names: str, **state: str) -> Json:

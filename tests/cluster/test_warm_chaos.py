@@ -26,6 +26,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import insisted, seed, watched
 from tests.cluster.claiming import OVER, Counter
 from tests.cluster.faulty import Faulty
+from tests.cluster.pooling import instancetype
 from tests.cluster.resting import rests
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import RunningControllers, controllers, template
@@ -169,6 +170,7 @@ class Users:
 
 
 async def test_invariants_hold_and_the_pool_comes_to_rest(simulated: StackPaths, desk: Counter, tmp_path: Path) -> None:
+    await instancetype(desk.api, "large", 2, "64Mi")
     random, checker = Random(SEED), InvariantChecker()
     policy = {"onEmpty": "ColdStart", "bindTimeoutSeconds": 8}
     readiness = {"timeoutSeconds": 6}

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from poolhouse.api.kinds.experimental_migration import ExperimentalMigration
+from poolhouse.api.kinds.instancetype import INSTANCETYPE_KINDS
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.model import FreeForm, Int64, Model, OpenModel, Quantity
@@ -497,4 +498,5 @@ VM_RESTORE = _snapshot(
 KUBEVIRT_KINDS: tuple[Kind, ...] = (
     *(VM, VMI, VMI_MIGRATION, DATA_VOLUME, DATA_SOURCE, UPSTREAM_POLICY, KUBEVIRT),
     *(VM_SNAPSHOT, VM_SNAPSHOT_CONTENT, VM_RESTORE),
+    *INSTANCETYPE_KINDS,
 )

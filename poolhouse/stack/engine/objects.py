@@ -105,6 +105,8 @@ class VM(PhasedObject):
     """False: KubeVirt chooses the NIC of each VMI"""
     data_volume_templates: tuple[str, ...] = ()
     volumes: tuple[Volume, ...] = ()
+    expands: bool = False
+    """whether the VM names an instance type or a preference"""
     awaits_defaults: bool = False
     """whether the defaulter has not set all hardware, and the VM has not opted out of its defaults"""
     faults: Pairs = ()
@@ -323,6 +325,7 @@ def read_vm(document: Json) -> VM:
         lists_nics=hotplug.lists_nics(template.get("spec") or {}),
         data_volume_templates=tuple(each["metadata"]["name"] for each in spec.get("dataVolumeTemplates") or ()),
         volumes=tuple(_volumes((template.get("spec") or {}).get("volumes"))),
+        expands=any(spec.get(name) is not None for name in ("instancetype", "preference")),
         awaits_defaults=not opted_out(document) and bool(undefaulted_fields(document)),
         faults=_faults(document, template),
         status=document.get("status") or {},

@@ -54,19 +54,22 @@ def revision(number: int, instancetype: Json | None, **spec: Any) -> Revision:
     found = template(**({"instancetype": instancetype} if instancetype else {}), **spec)
     if instancetype:
         found["spec"]["template"]["spec"]["domain"].pop("memory", None)
-    document = {"metadata": {"name": f"web-r{number}", "namespace": "default"}, "revision": number}
     owner = {"apiVersion": "v1", "kind": "VirtualMachinePool", "name": "web", "uid": "u-web", "controller": True}
-    document["metadata"]["ownerReferences"] = [owner]
-    return parse_revision({**document, "data": {"template": found, "nameGeneration": {}}})
+    metadata = {"name": f"web-r{number}", "namespace": "default", "ownerReferences": [owner]}
+    data = {"template": found, "nameGeneration": {}}
+    return parse_revision({"metadata": metadata, "revision": number, "data": data})
 
 
 def guest(sockets: int = 1, gib: int = 1, *, shown: int | None = None, placement: str = "") -> RunningGuest:
     spec = LiveFields(sockets, gib * GIB, placement)
-    facts = {"architecture": "amd64", "max_sockets": 4, "max_memory": 4 * GIB, "boot_memory": GIB}
-    return RunningGuest(spec, replace(spec, sockets=shown or sockets), **facts)
+    has = replace(spec, sockets=shown or sockets)
+    return RunningGuest(spec, has, "amd64", max_sockets=4, max_memory=4 * GIB, boot_memory=GIB)
 
 
-def running(has: Revision, started_from: Revision, shows: RunningGuest = guest(), **given: Any) -> VM:
+ONE = guest()
+
+
+def running(has: Revision, started_from: Revision, shows: RunningGuest = ONE, **given: Any) -> VM:
     started = vmi("web-1", revision=started_from.label, guest=shows, phase="Running", node="node-1")
     facts = {"live": has.live, "matchers": has.matchers, **given}
     return vm(1, revision=has.label, vmi=started, live_update_since=ago(1) if has != started_from else "", **facts)

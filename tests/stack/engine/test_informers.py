@@ -21,7 +21,7 @@ from poolhouse.stack.engine.vm.plan import Delays
 from poolhouse.stack.engine.vmi.controller import VMIController
 from tests.stack.engine.builders import disk, node, vm, vmi
 
-API: Any = SimpleNamespace(metrics=Metrics(), identity="tests")
+API: Any = SimpleNamespace(metrics=Metrics(), identity="tests", monotonic=lambda: 0.0)
 HYPERVISOR: Any = SimpleNamespace(subscribe=lambda changed: None)
 FAILING = (("fail", "DataVolumeError"),)
 VM = ("default", "vm")

@@ -12,6 +12,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.instancetypes import Unreadable
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
 from poolhouse.stack.engine.admission.mutation import default_vmi
 from poolhouse.stack.engine.informers import Informers
@@ -19,6 +20,7 @@ from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, either, rea
 from poolhouse.stack.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
 from poolhouse.stack.engine.vm import hotplug, live_updates, plan
 from poolhouse.stack.engine.vm.hotplug import HotplugRefused
+from poolhouse.stack.engine.vm.instancetypes import Instancetypes
 from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vm.subresources import run_strategy_patch
 
@@ -41,6 +43,7 @@ class VMController:
     ) -> None:
         self._api, self._informers, self._delays, self._hotplugs = api, informers, delays, hotplugs
         self._expectations: Expectations[Key] = Expectations(timeout_seconds=30)
+        self._instancetypes = Instancetypes(api)
         self._failures: dict[Key, tuple[str, str]] = {}
         self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=workers, metrics=api.metrics)
         informers.vms.subscribe(self._changed)
@@ -91,6 +94,23 @@ class VMController:
             document = await self._write_finalizers(vm, (*vm.finalizers, VM_FINALIZER))
             vm = read_vm(document)
             wanted = self._plan(vm)
+        if vm.expands and vm.deleted is None:
+            return await self._reconcile_expanded(vm)
+        return await self._carry_out(vm, wanted, document)
+
+    async def _reconcile_expanded(self, vm: VM) -> float | None:
+        """Reconciles a VM with an instance type or a preference."""
+        try:
+            document = await self._instancetypes.expanded(await self._unchanged(vm))
+        except Unreadable as error:
+            self._failures[vm.key] = "FailedFindInstancetype", str(error)
+            await self._write_status(vm, self._plan(vm))
+            raise
+        vm = read_vm(document)
+        return await self._carry_out(vm, self._plan(vm), document)
+
+    async def _carry_out(self, vm: VM, wanted: plan.VMPlan, document: Json | None) -> float | None:
+        key = vm.key
         if wanted.actions:
             try:
                 for action in wanted.actions:
@@ -139,11 +159,13 @@ class VMController:
                 log.info("%s/%s: deleting the VMI: %s", *vm.key, reason)
                 await self._delete_vmi(vm, uid)
             case plan.SyncDevices():
-                await self._sync_devices(vm)
+                await self._sync_devices(document or await self._unchanged(vm), vm)
             case plan.UpdateVMI():
-                await self._update_vmi(vm)
+                await self._update_vmi(vm, document or await self._unchanged(vm))
             case plan.SetRunStrategyAlways():
-                await self._api.patch(VMS, *vm.key, run_strategy_patch(await self._unchanged(vm), running=True))
+                await self._api.patch(
+                    VMS, *vm.key, run_strategy_patch(document or await self._unchanged(vm), running=True)
+                )
 
     async def _unchanged(self, vm: VM) -> Json:
         """Reads the VM's document. Raises `Conflict` if the VM has changed since the plan."""
@@ -164,8 +186,8 @@ class VMController:
         if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
             self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
 
-    async def _sync_devices(self, vm: VM) -> None:
-        document, vmi = await self._unchanged(vm), await self._find_vmi(vm)
+    async def _sync_devices(self, document: Json, vm: VM) -> None:
+        vmi = await self._find_vmi(vm)
         template = document["spec"]["template"]["spec"]
         status, spec = (vmi.get("status") or {}, vmi["spec"]) if vmi is not None else ({}, None)
         if vmi is not None and (changes := hotplug.plan_vmi(template, vmi["spec"], status)):
@@ -175,8 +197,8 @@ class VMController:
             patch = {"metadata": _version(document), "spec": {"template": {"spec": left}}}
             await self._api.patch(VMS, *vm.key, patch)
 
-    async def _update_vmi(self, vm: VM) -> None:
-        document, vmi = await self._unchanged(vm), await self._find_vmi(vm)
+    async def _update_vmi(self, vm: VM, document: Json) -> None:
+        vmi = await self._find_vmi(vm)
         view = read_vmi(vmi) if vmi is not None else None
         if vmi is None or view is None or not live_updates.needs_update(vm, view, live=True):
             return

@@ -22,6 +22,9 @@ ReadSpecs = Callable[[Json, str], Awaitable[Json]]
 """Returns `instancetype` and `preference` of a VM in a namespace, and `unread`, which says why one is missing."""
 
 
+MAX_KNOWN = 10_000
+
+
 @dataclass
 class KnownInstancetypes:
     """The instance types and preferences of pools, as they were last read. While VMs move from one to another, the
@@ -32,11 +35,16 @@ class KnownInstancetypes:
     _unread: dict[tuple[str, str], str] = field(default_factory=dict)
     _inferred: dict[str, str] = field(default_factory=dict)
     """by name of the revision, the matchers of its VMs"""
+    _expanded: dict[str, tuple[Revision, MatchedSpecs, Revision]] = field(default_factory=dict)
+    """by name of the revision, what it became with which specs: a large template takes longer than a plan"""
 
     async def read(self, snapshot: PoolSnapshot) -> bool:
         """Reads what `expanded` needs for the pool: nothing while all VMs have one revision. Returns whether it has
         read, so that the pool must be observed again."""
         has_read = False
+        if len(self._specs) + len(self._unread) + len(self._inferred) + len(self._expanded) > MAX_KNOWN:
+            for each in (self._specs, self._unread, self._inferred, self._expanded):
+                each.clear()
         for revision in _revisions_to_expand(snapshot):
             matchers = self._matchers(snapshot, revision)
             if self.read_specs is None or not matchers:
@@ -59,7 +67,7 @@ class KnownInstancetypes:
         for each in _revisions_to_expand(snapshot):
             key = snapshot.pool.namespace, self._matchers(snapshot, each)
             if key in self._specs:
-                found[each.label] = expand_revision(each, self._specs[key])
+                found[each.label] = self._expand(each, self._specs[key])
             else:
                 unknown[each.label] = self._unread.get(key) or "its instance type is not known yet"
         if not found and not unknown:
@@ -71,6 +79,12 @@ class KnownInstancetypes:
             vms=tuple(_with_fields(vm, snapshot.revision, found) for vm in snapshot.vms),
             unread=unknown,
         )
+
+    def _expand(self, revision: Revision, specs: MatchedSpecs) -> Revision:
+        known = self._expanded.get(revision.name)
+        if known is None or known[0] is not revision or known[1] != specs:
+            known = self._expanded[revision.name] = revision, specs, expand_revision(revision, specs)
+        return known[2]
 
     def _matchers(self, snapshot: PoolSnapshot, revision: Revision) -> str:
         """The instance type and the preference of the revision's VMs. KubeVirt replaces those that it infers from a
@@ -85,7 +99,7 @@ class KnownInstancetypes:
 
 def _revisions_to_expand(snapshot: PoolSnapshot) -> Iterator[Revision]:
     """The revisions with instance types that the VMs have, if these are several."""
-    if snapshot.live_update == "Never":
+    if snapshot.live_update == "Never" or not any(each.matchers for each in (snapshot.revision, *snapshot.revisions)):
         return
     labels = {snapshot.revision.label}
     for vm in snapshot.active:

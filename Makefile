@@ -22,6 +22,7 @@ BROWSER := $(call stamp,browser,requirements/browser.txt)
 EC2_VENV := $(VENV)/ec2
 EC2_INSTALLED := $(call stamp,ec2,requirements/ec2-test.lock)
 EC2_TESTS := tests/controllers/warmpool/ec2 tests/cluster/test_warm_ec2.py tests/cluster/test_pods_on_ec2.py
+EC2_SETUP := $(MAKE) --silent --no-print-directory $(EC2_INSTALLED)
 # One worker of these keeps one core busy.
 EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest -n 2 $(EC2_TESTS)
 
@@ -39,9 +40,11 @@ run: setup
 # tests/scheduling.py says which worker gets which tests, and in which order.
 WORKERS := 3
 
-test: setup $(PROMETHEUS) $(BROWSER) $(HELM) $(EC2_INSTALLED)
-	@failed=0; $(BIN)/python -m pytest -n $(WORKERS) || failed=$$?; \
-	  $(EC2_PYTEST) || failed=$$?; exit $$failed
+# The environment of the EC2 tests is installed beside the other tests, because pip keeps only one core busy.
+test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
+	@failed=0; $(EC2_SETUP) & \
+	  $(BIN)/python -m pytest -n $(WORKERS) || failed=$$?; \
+	  { wait $$! && $(EC2_PYTEST); } || failed=$$?; exit $$failed
 
 # Only the tests of EC2.
 test-ec2: setup $(EC2_INSTALLED)
@@ -163,8 +166,8 @@ $(GUEST): | $(INSTALLED)
 
 $(EC2_INSTALLED): | $(INSTALLED)
 	@echo "installing Python packages into $(EC2_VENV)"
-	@$(PYTHON) -m venv $(EC2_VENV)
-	@$(EC2_VENV)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes -r requirements/ec2-test.lock
+	@$(PYTHON) -m venv --without-pip $(EC2_VENV)
+	@$(PIP) --python $(EC2_VENV)/bin/python install --require-hashes -r requirements/ec2-test.lock
 	@rm -f $(VENV)/.ec2-* && touch $@
 
 # Only the tests of the chart need Helm.

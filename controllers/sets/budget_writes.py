@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from controllers.sets.eviction_budgets import Refusal
-from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe
+from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe, error_message
 from controllers.shared.evictions import BUDGETS, build_budget, selector
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
@@ -76,4 +76,5 @@ def without_refusal(outcome: Outcome) -> Outcome:
 
 def _quote(error: Exception) -> str:
     """The API server's message on one line: a webhook may have written it."""
-    return printable(" ".join(describe(error).split()))[:MAX_MESSAGE]
+    text = error_message(error) if str(error) else describe(error)
+    return printable(" ".join(text.split()))[:MAX_MESSAGE]

@@ -48,8 +48,9 @@ def test_a_busy_server_is_asked_no_earlier_than_it_wants() -> None:
         pytest.param(after(REFUSED, Outcome()), None, id="nothing is left to write"),
         pytest.param(after(REFUSED, Outcome(retry=True)), None, id="the budget has changed meanwhile"),
         pytest.param(
-            after(REFUSED), Refusal("403: the policy `quiet` denied the\\x1b[2Jrequest"), id="the message has one line"
+            after(REFUSED), Refusal("the policy `quiet` denied the\\x1b[2Jrequest"), id="the message has one line"
         ),
+        pytest.param(after(Outcome(retry=True, error=TimeoutError())), Refusal("no answer in time"), id="no answer"),
     ],
 )
 def test_what_the_next_plan_knows(found: RefusedWrites, refusal: Refusal | None) -> None:

@@ -43,6 +43,7 @@ from poolhouse.console import (
     stream_page,
     vm_page,
     vm_snapshots,
+    vm_usage,
     warm_page,
     words,
 )
@@ -64,6 +65,8 @@ class Context:
     state: ClusterState
     cluster: Cluster
     drafts: change.Drafts = field(default_factory=change.Drafts)
+    prometheus: str = ""
+    """address of the Prometheus that has the metrics of VMs; empty for none"""
 
 
 Builder = Callable[..., Awaitable[Page]]
@@ -388,6 +391,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
         [
             Part("head", "vm_head.html", head),
             Part("why", "why.html", vm_page.why(state, document, short)),
+            *(Part("usage", "usage.html", each) for each in await vm_usage.usage(state, context.prometheus, *key)),
             *(Part("snapshots", "snapshots.html", each) for each in await vm_snapshots.snapshots(state, document)),
             await _past(context, document),
         ],

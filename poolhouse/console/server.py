@@ -23,14 +23,14 @@ SYNC_SECONDS = 15.0
 STOP_SECONDS = 2
 
 
-async def serve(api: Api, cluster: Cluster, port: int, started: Callable[[str], None]) -> None:
+async def serve(api: Api, cluster: Cluster, port: int, prometheus: str, started: Callable[[str], None]) -> None:
     """Calls `started` with the address. Raises `OSError` if the port is in use, or the error of an API server that does
     not answer."""
     fallback = cluster.namespace
     state = await connect(api, None if cluster.everywhere else cluster.requested_namespace, fallback)
     listener = socket.create_server(("127.0.0.1", port))
     number, token = listener.getsockname()[1], access.new_token()
-    console = Console(Context(state, cluster), number, token, urlsplit(api.host).netloc)
+    console = Console(Context(state, cluster, prometheus=prometheus), number, token, urlsplit(api.host).netloc)
     config = uvicorn.Config(
         console,
         log_config=None,

@@ -40,7 +40,7 @@ VM = {
 @pytest.fixture(scope="module")
 def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
     paths = StackPaths(tmp_path_factory.mktemp("guest-in-browser"))
-    with stack(paths, "--engine", "qemu", "--without", "controllers"):
+    with stack(paths, "--engine", "qemu"):
         yield paths
 
 

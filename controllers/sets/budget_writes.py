@@ -7,7 +7,7 @@ from typing import Protocol
 
 from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe, error_message
-from controllers.shared.evictions import BUDGETS, build_budget, selector
+from controllers.shared.evictions import BUDGETS, RELEASES_UNREADY, build_budget, selector
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
@@ -35,7 +35,12 @@ async def set_budget(api: Api, namespace: str, labels: Mapping[str, str], owner:
     pods = selector(labels, wanted.vmi_uids)
     if wanted.uid:
         chosen = {"matchExpressions": pods.get("matchExpressions")}
-        spec = {"minAvailable": wanted.min_available, "maxUnavailable": None, "selector": chosen}
+        spec = {
+            "minAvailable": wanted.min_available,
+            "maxUnavailable": None,
+            "selector": chosen,
+            "unhealthyPodEvictionPolicy": RELEASES_UNREADY,
+        }
         await api.patch(BUDGETS, namespace, wanted.name, {"metadata": {"uid": wanted.uid}, "spec": spec})
         return
     with suppress(AlreadyExists):  # the store does not show it yet: the next plan compares it

@@ -7,7 +7,7 @@ from typing import Generic, Protocol, TypeVar
 from controllers.shared.evictions import EvictionBudget, foreign_budget, selector
 from controllers.shared.vmi import VMI, ObjectView
 from poolhouse.api.apimachinery.reasons import Reason
-from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 R = TypeVar("R", bound=Reason)
 S_co = TypeVar("S_co", covariant=True)
@@ -15,6 +15,15 @@ D = TypeVar("D")
 
 _UNLIMITED = "a drain may stop all VMs of a node at once"
 UNREADABLE = f"the controller cannot list PodDisruptionBudgets: {_UNLIMITED}"
+
+NEVER = (
+    "selects Pods of the pool and allows no eviction, so that a drain never ends: Kubernetes computes maxUnavailable"
+    " or a percentage from the replicas of a Pod's owner, and a VMI has none; delete it, or give it a number as"
+    " minAvailable"
+)
+DELETED = "the pool is being deleted"
+"""The garbage collector would leave the budget to VMs that stay (`kubectl delete --cascade=orphan`), and nobody would
+lower its number then."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,9 @@ class MakeSet(Protocol[S_co]):
 
 
 def own_budget(owner: ObjectView, budgets: Iterable[EvictionBudget]) -> EvictionBudget | None:
-    return next((each for each in budgets if each.name == owner.name and each.owner_uid == owner.uid), None)
+    """The budget that the set has made, or an earlier set of its name, whose budget has no owner any more."""
+    named = (each for each in budgets if each.name == owner.name)
+    return next((each for each in named if each.abandoned or each.owner_uid == owner.uid), None)
 
 
 def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterable[VMI], remedy: str) -> str:
@@ -58,6 +69,8 @@ def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterabl
     found = foreign_budget(budgets, own, vmis)
     if found is None:
         return ""
+    if found.min_available is None:
+        return f"PodDisruptionBudget {found.name} {NEVER}"
     return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"
 
 
@@ -96,7 +109,13 @@ def keep_in_step(
         return
     if own is not None and not wanted.min_available:
         yield delete_budget(name, own.uid, wanted.reason)
+    elif own is not None and own.abandoned:
+        yield delete_budget(name, own.uid, "it has no owner, and is made again")
     elif own is not None and at(own.selector, "matchLabels") != pods["matchLabels"]:
         yield delete_budget(name, own.uid, "somebody has changed which Pods it selects")
-    elif wanted.min_available and (own is None or (own.min_available, own.selector) != (wanted.min_available, pods)):
+    elif wanted.min_available and (own is None or not _is_as(own, wanted.min_available, pods)):
         yield set_budget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason, wanted.vmi_uids)
+
+
+def _is_as(own: EvictionBudget, min_available: int, pods: Json) -> bool:
+    return own.releases_unready and (own.min_available, own.selector) == (min_available, pods)

@@ -24,6 +24,9 @@ APP, LAUNCHER = "kubevirt.io", "virt-launcher"
 NO_BUDGETS_SINCE: Release = (1, 6)
 """Earlier releases also make a PodDisruptionBudget for each VM that migrates."""
 
+RELEASES_UNREADY = "AlwaysAllow"
+"""the value of `unhealthyPodEvictionPolicy`"""
+
 Treatment = Literal["Stop", "Move", "Unknown"]
 
 
@@ -35,8 +38,13 @@ class EvictionBudget(ObjectView):
     of_vmi: bool = False
     """whether KubeVirt has made it for one VMI"""
     min_available: int | None = None
-    """None for a percentage, or for maxUnavailable"""
+    """None for a percentage, or for maxUnavailable, with which it allows no eviction of a launcher Pod: the disruption
+    controller asks the owner of the Pod for its subresource scale, and a VMI has none."""
     selector: Json | None = None
+    releases_unready: bool = True
+    """whether an eviction of a Pod that is not ready is always allowed"""
+    abandoned: bool = False
+    """whether Poolhouse has made it, and it has no owner now, for example after `kubectl delete --cascade=orphan`"""
 
     def selects(self, labels: Mapping[str, str]) -> bool:
         return matches(self.selector, labels)
@@ -44,6 +52,7 @@ class EvictionBudget(ObjectView):
 
 def parse_budget(document: Json) -> EvictionBudget:
     metadata, owner = document["metadata"], controller_of(document) or {}
+    made_by_us = text(metadata, "labels", meta.MANAGED_BY) == meta.POOLHOUSE
     return EvictionBudget(
         text(metadata, "namespace"),
         metadata["name"],
@@ -52,6 +61,8 @@ def parse_budget(document: Json) -> EvictionBudget:
         group_kind(owner) == "VirtualMachineInstance.kubevirt.io",
         typed(int, document, "spec", "minAvailable"),
         at(document, "spec", "selector"),
+        text(document, "spec", "unhealthyPodEvictionPolicy") == RELEASES_UNREADY,
+        made_by_us and not owner,
     )
 
 
@@ -81,7 +92,7 @@ def build_budget(
             "minAvailable": min_available,
             "selector": pods,
             # A Pod that is not ready serves nobody, and must not stop a drain for ever.
-            "unhealthyPodEvictionPolicy": "AlwaysAllow",
+            "unhealthyPodEvictionPolicy": RELEASES_UNREADY,
         },
     }
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from controllers.sets.eviction_budgets import (
+    DELETED,
     UNREADABLE,
     BudgetWish,
     conflict,
@@ -46,6 +47,8 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
     pool, facts = snapshot.pool, snapshot.evictions
     if pool.spec.ec2 is not None:
         return None
+    if pool.deleting:
+        return Wish(reason=DELETED)
     if pool.spec.claim_policy.eviction_budget == "Disabled":
         return Wish(reason="spec.claimPolicy.evictionBudget is Disabled")
     treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
@@ -78,8 +81,7 @@ def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
 
 
 def keep_budget(snapshot: WarmPoolSnapshot, wanted: Wish | None) -> Iterator[Action]:
-    """Brings the budget in step with the claimed VMs, also of a paused pool. The garbage collector deletes the budget
-    with the pool."""
+    """Brings the budget in step with the claimed VMs, also of a paused pool."""
     refusal = snapshot.evictions.refusal
     if wanted is not None and (refusal is None or not refusal.wait_seconds):
         yield from _needed(snapshot, wanted)

@@ -45,7 +45,8 @@ class Plan:
 
 def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     if snapshot.pool.deleting:
-        return Plan(tuple(orphaning.orphan_members(snapshot, now)))
+        unneeded = evictions.keep_budget(snapshot, evictions.wish(snapshot, now))
+        return Plan((*orphaning.orphan_members(snapshot, now), *unneeded))
     found = (action for step in VM_STEPS for action in step(snapshot, now))
     of_vms = _first_of_each_vm(action for action in found if not _offers_unrecorded(snapshot, action))
     of_pool = () if snapshot.pool.spec.paused else tuple(_pool_actions(snapshot, now, of_vms))

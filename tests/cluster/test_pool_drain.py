@@ -120,6 +120,18 @@ async def test_the_budget_ends_with_its_need(running: Place) -> None:
     await until(lambda: least(running), 3)
 
 
+async def test_a_budget_that_an_earlier_pool_left_is_made_again(running: Place) -> None:
+    pool = await running.pool(3, maxUnavailable=1, template=evicted())
+    await complete(running)
+    await until(lambda: least(running), 2)
+    await running.api.patch(BUDGETS, running.namespace, "web", {"metadata": {"ownerReferences": None}})
+
+    async def owners() -> Any:
+        return [each["uid"] for each in (await budget(running)).get("metadata", {}).get("ownerReferences", ())]
+
+    await until(owners, [pool["metadata"]["uid"]])
+
+
 async def test_a_budget_of_the_user_takes_precedence(running: Place) -> None:
     labelled = evicted()
     labelled["spec"]["template"]["metadata"] = {"labels": {"app": "shop"}}

@@ -14,6 +14,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.sets.eviction_budgets import (
+    DELETED,
     UNREADABLE,
     BudgetWish,
     conflict,
@@ -34,6 +35,8 @@ Wish = BudgetWish[PoolReason]
 @once
 def wish(snapshot: PoolSnapshot) -> Wish:
     """The budget that the pool needs."""
+    if snapshot.pool.deleting:
+        return Wish(reason=DELETED)
     if snapshot.pool.spec.eviction_budget == "Disabled":
         return Wish(reason="spec.evictionBudget is Disabled")
     meant = meant_to_run(snapshot)
@@ -77,15 +80,14 @@ def _running(snapshot: PoolSnapshot) -> list[VMI]:
 
 
 def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
-    """Brings the budget in step with the pool. A paused pool is drained too. The garbage collector deletes the budget
-    with the pool."""
+    """Brings the budget in step with the pool. A paused pool is drained too."""
     if snapshot.budget_refusal is None or not snapshot.budget_refusal.wait_seconds:
         yield from _needed(snapshot)
 
 
 def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
     pool, labels = snapshot.pool, {meta.POOL: snapshot.pool.name}
-    if not pool.deleting and snapshot.budgets is not None:
+    if snapshot.budgets is not None:
         yield from keep_in_step(pool, labels, snapshot.budgets, wish(snapshot), SetEvictionBudget, DeleteEvictionBudget)
 
 

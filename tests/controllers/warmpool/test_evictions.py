@@ -42,6 +42,10 @@ def seen(
     return a_snapshot(a_pool(0, claimPolicy=policy), *vms, evictions=facts)
 
 
+def deleted(observed: WarmPoolSnapshot) -> WarmPoolSnapshot:
+    return replace(observed, pool=replace(observed.pool, deleting=True))
+
+
 def budget(
     *names: str, name: str = "web-claims", owner: str = UID, least: int | None = None, **labels: str
 ) -> EvictionBudget:
@@ -76,6 +80,7 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
         pytest.param(seen(claimed("a", migrating=True)), [("", 2, "run-a")], id="a VM that migrates has two Pods"),
         pytest.param(seen(claimed("a", phase="Failed")), [], id="its guest has stopped already"),
         pytest.param(seen(claimed("a", of={"deleting": True})), [], id="its claim has ended, and it is deleted"),
+        pytest.param(deleted(seen(A, budgets=(budget("a"),))), ["delete"], id="the pool is deleted, its claims stay"),
         pytest.param(seen(A, B, evictionBudget="Disabled"), [], id="it is disabled"),
         pytest.param(seen(A, budgets=(budget("a"),), evictionBudget="Disabled"), ["delete"], id="and so deleted"),
         pytest.param(seen(A, B, begun={"a": 599.0}), [("", 2, "run-a", "run-b")], id="the delay is not over"),
@@ -112,7 +117,7 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
     [
         pytest.param(seen(A), None, "", id="none"),
         pytest.param(
-            seen(A, budgets=(budget(name="mine", owner="", app="ci"),)),
+            seen(A, budgets=(budget(name="mine", owner="", least=1, app="ci"),)),
             Reason.FOREIGN_EVICTION_BUDGET,
             "PodDisruptionBudget mine selects Pods of the pool, and no Pod may have two; delete it, or set"
             " spec.claimPolicy.evictionBudget: Disabled",

@@ -15,7 +15,7 @@ from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.eviction_budgets import Refusal
-from controllers.shared.evictions import EvictionBudget, foreign_budget, parse_budget, selector, treatment
+from controllers.shared.evictions import EvictionBudget, build_budget, foreign_budget, parse_budget, selector, treatment
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
@@ -94,7 +94,16 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
         pytest.param(replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None), [], id="the strategy is unknown"),
         pytest.param(refused(seen(*FOUR), wait=9), [], id="the API server has refused it, and the pause lasts"),
         pytest.param(refused(seen(*FOUR)), [("", 3)], id="the pause is over"),
-        pytest.param(seen(*FOUR, deleting=True), [], id="the pool is deleted, and its budget with it"),
+        pytest.param(seen(*FOUR, deleting=True), [], id="the pool is deleted"),
+        pytest.param(seen(*FOUR, deleting=True, budgets=(budget(),)), [DELETE], id="and its budget, if its VMs stay"),
+        pytest.param(
+            seen(*FOUR, budgets=(replace(budget(owner=""), abandoned=True),)), [DELETE], id="an earlier pool left it"
+        ),
+        pytest.param(
+            seen(*FOUR, budgets=(replace(budget(), releases_unready=False),)),
+            [("u-web", 3)],
+            id="somebody let Pods that are not ready delay a drain",
+        ),
     ],
 )
 def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: list[Any]) -> None:
@@ -113,6 +122,12 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
         ),
         pytest.param(
             seen(*FOUR, budgets=(budget("web", "", app="x"),)), PoolReason.FOREIGN_EVICTION_BUDGET, "name", id="name"
+        ),
+        pytest.param(
+            seen(*FOUR, budgets=(budget("mine", "", None, app="shop"),)),
+            PoolReason.FOREIGN_EVICTION_BUDGET,
+            "mine selects Pods of the pool and allows no eviction, so that a drain never ends",
+            id="a percentage, which counts no VMIs",
         ),
         pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
         pytest.param(
@@ -222,6 +237,16 @@ def test_which_budgets_select_the_pods_of_a_pool(selected: Any, expected: bool) 
     found = parse_budget({"metadata": metadata, "spec": {"maxUnavailable": "50%", "selector": selected}})
     guests = [each.vmi for each in FOUR if each.vmi is not None]
     assert (foreign_budget([found], None, guests) is not None) is expected
+
+
+def test_a_budget_of_an_earlier_pool_is_known_by_its_label() -> None:
+    ours = build_budget("default", "web", {meta.POOL: "web"}, 3, {"uid": "u-web", "controller": True}, OURS)
+    ours["metadata"]["uid"] = "u"
+    assert not parse_budget(ours).abandoned
+    del ours["metadata"]["ownerReferences"]
+    assert parse_budget(ours).abandoned
+    ours["metadata"]["labels"][meta.MANAGED_BY] = "Helm"
+    assert not parse_budget(ours).abandoned
 
 
 def test_two_revisions_with_two_strategies_have_one_budget() -> None:

@@ -215,6 +215,7 @@ def test_a_refused_stream_says_why_and_can_be_tried_again(
     paths: StackPaths, shop: Browser, label: str, stream: str
 ) -> None:
     vm = read(paths, "vm", ".items[0].metadata.name")
+    shop.errors()  # forgets those of other pages
     shop.open(f"/vm/{SHOP}/{vm}")
     shop.click("main a", label)
     refused = f"a simulated VM has no {stream}; start the stack with --engine qemu"

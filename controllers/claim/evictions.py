@@ -67,7 +67,7 @@ def _why_evicting(s: ClaimSnapshot, vm: WarmVM, expires_at: datetime | None, now
     if s.pool is None:
         return Failure(ClaimReason.EVICTION_ALLOWED, f"{why}, its warm pool is deleted: an eviction may stop {vm.name}")
     if no_delay := _why_no_delay(s.pool):
-        return Failure(ClaimReason.EVICTION_ALLOWED, f"{why}, and an eviction may stop {vm.name}: {no_delay}")
+        return Failure(ClaimReason.EVICTION_ALLOWED, f"{why}, and its pool delays no eviction of {vm.name}: {no_delay}")
     end = delay_end(s.pool, since or format_micro_time(now))
     restart = f"stop {vm.name}, and KubeVirt then starts it on another node"
     if now >= end:

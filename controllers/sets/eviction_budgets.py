@@ -16,11 +16,6 @@ D = TypeVar("D")
 _UNLIMITED = "a drain may stop all VMs of a node at once"
 UNREADABLE = f"the controller cannot list PodDisruptionBudgets: {_UNLIMITED}"
 
-NEVER = (
-    "selects Pods of the pool and allows no eviction, so that a drain never ends: Kubernetes computes maxUnavailable"
-    " or a percentage from the replicas of a Pod's owner, and a VMI has none; delete it, or give it a number as"
-    " minAvailable"
-)
 DELETED = "the pool is being deleted"
 """The garbage collector would leave the budget to VMs that stay (`kubectl delete --cascade=orphan`), and nobody would
 lower its number then."""
@@ -60,6 +55,20 @@ def own_budget(owner: ObjectView, budgets: Iterable[EvictionBudget]) -> Eviction
     return next((each for each in named if each.abandoned or each.owner_uid == owner.uid), None)
 
 
+def endless(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, vmis: Iterable[VMI]) -> str:
+    """Why a drain of these VMIs, whose guests an eviction stops, never ends, or an empty string."""
+    own, allow_none = own_budget(owner, budgets or ()), [each for each in budgets or () if each.min_available is None]
+    found = foreign_budget(allow_none, own, vmis)
+    if found is None:
+        return ""
+    why = "Kubernetes computes maxUnavailable or a percentage from the replicas of a Pod's owner, and a VMI has none"
+    remedy = "delete it, or give it a number as minAvailable"
+    return (
+        f"PodDisruptionBudget {found.name} selects Pods of the pool and allows no eviction, so that a drain never ends:"
+        f" {why}; {remedy}"
+    )
+
+
 def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterable[VMI], remedy: str) -> str:
     """Why another budget stands in the way of the set's own, or an empty string. `remedy` is the field that disables
     the set's own."""
@@ -69,8 +78,6 @@ def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterabl
     found = foreign_budget(budgets, own, vmis)
     if found is None:
         return ""
-    if found.min_available is None:
-        return f"PodDisruptionBudget {found.name} {NEVER}"
     return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"
 
 

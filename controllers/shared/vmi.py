@@ -113,6 +113,8 @@ class VMI(ObjectView):
     active_pods: tuple[str, ...] = ()
     """UIDs of the launcher Pods, of which a live migration has two. Empty in the stores that need none."""
     migrating: bool = False
+    migration_failed: bool = False
+    """Whether the last migration failed, and no other one has begun."""
     evacuated: bool = False
     """Whether KubeVirt, or another controller, is to move the VMI away from its node: an eviction has marked it."""
     ends_at_reboot: bool = False
@@ -151,8 +153,9 @@ class VMI(ObjectView):
 
     @property
     def moving(self) -> bool:
-        """Whether the running VMI leaves its node, or is to leave it."""
-        return self.running and (self.migrating or self.evacuated)
+        """Whether the running VMI leaves its node, or is to leave it. After a failed migration it may never do that:
+        KubeVirt tries again for ever."""
+        return self.running and (self.migrating or (self.evacuated and not self.migration_failed))
 
     @property
     def agent_connected(self) -> bool:
@@ -192,6 +195,7 @@ def parse_vmi(document: Json) -> VMI:
         node=text(status, "nodeName"),
         addresses=tuple(each["ipAddress"] for each in status.get("interfaces") or () if each.get("ipAddress")),
         migrating=_is_migrating(status.get("migrationState") or {}),
+        migration_failed=bool(at(status, "migrationState", "failed")),
         evacuated=bool(status.get("nodeName")) and status.get("evacuationNodeName") == status.get("nodeName"),
         ends_at_reboot=at(document, "spec", "domain", "rebootPolicy") == TERMINATE,
         ended_at=_ended_at(phase, dict(times), conditions),

@@ -17,6 +17,7 @@ from controllers.sets.eviction_budgets import (
     BudgetWish,
     conflict,
     describe_refusal,
+    endless,
     keep_in_step,
     unknown_strategy,
 )
@@ -49,6 +50,8 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
         return None
     if pool.deleting:
         return Wish(reason=DELETED)
+    if why := endless(_named(pool), facts.budgets, _stopped_by_evictions(snapshot)):
+        return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     if pool.spec.claim_policy.eviction_budget == "Disabled":
         return Wish(reason="spec.claimPolicy.evictionBudget is Disabled")
     treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
@@ -64,6 +67,13 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
     # A VM that a user migrates has two ready Pods for a moment.
     least, uids = len(stopped) + sum(vmi.migrating for vmi in stopped), tuple(sorted(vmi.uid for vmi in stopped))
     return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmi_uids=uids)
+
+
+def _stopped_by_evictions(snapshot: WarmPoolSnapshot) -> Iterator[VMI]:
+    """The running VMIs whose guests an eviction stops."""
+    for vm in (*snapshot.members, *snapshot.claimed):
+        if vm.vmi is not None and vm.vmi.running and treatment_of(vm.vmi, snapshot.evictions.cluster) == "Stop":
+            yield vm.vmi
 
 
 def _named(pool: WarmPool) -> ObjectView:

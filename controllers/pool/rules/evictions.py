@@ -4,7 +4,7 @@ The budget is for VMs that an eviction stops. KubeVirt moves the others. It is a
 and always lower than the number of VMs that are meant to run: else no drain would end.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
@@ -19,11 +19,12 @@ from controllers.sets.eviction_budgets import (
     BudgetWish,
     conflict,
     describe_refusal,
+    endless,
     keep_in_step,
     unknown_strategy,
 )
 from controllers.shared.conditions import condition
-from controllers.shared.evictions import has_own_budgets, treatment, treatment_of
+from controllers.shared.evictions import Treatment, has_own_budgets, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds import meta
@@ -37,13 +38,20 @@ def wish(snapshot: PoolSnapshot) -> Wish:
     """The budget that the pool needs."""
     if snapshot.pool.deleting:
         return Wish(reason=DELETED)
+    running = [(vmi, treatment_of(vmi, snapshot.cluster)) for vmi in _running(snapshot)]
+    if why := endless(snapshot.pool, snapshot.budgets, [vmi for vmi, found in running if found == "Stop"]):
+        return Wish(reason=why, failure=PoolReason.FOREIGN_EVICTION_BUDGET)
+    return _wish(snapshot, running)
+
+
+def _wish(snapshot: PoolSnapshot, running: Sequence[tuple[VMI, Treatment]]) -> Wish:
+    """The same, if the pool stays, and a drain can end."""
     if snapshot.pool.spec.eviction_budget == "Disabled":
         return Wish(reason="spec.evictionBudget is Disabled")
     meant = meant_to_run(snapshot)
     if meant <= snapshot.pool.max_unavailable:
         return Wish(reason=f"{count_noun(meant, 'VM')} should run, and maxUnavailable allows the stop of all")
-    running = _running(snapshot)
-    found = {treatment_of(each, snapshot.cluster) for each in running} or {
+    found = {found for _, found in running} or {
         treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
     }
     if "Unknown" in found:
@@ -55,11 +63,11 @@ def wish(snapshot: PoolSnapshot) -> Wish:
         return Wish(reason=why, failure=PoolReason.KUBEVIRT_EVICTION_BUDGETS)
     if snapshot.budgets is None:
         return Wish(reason=UNREADABLE, failure=PoolReason.EVICTION_BUDGETS_UNREADABLE)
-    if why := conflict(snapshot.pool, snapshot.budgets, running, "spec.evictionBudget"):
+    if why := conflict(snapshot.pool, snapshot.budgets, [vmi for vmi, _ in running], "spec.evictionBudget"):
         return Wish(reason=why, failure=PoolReason.FOREIGN_EVICTION_BUDGET)
     # A VM that migrates has two ready Pods for a moment, and the second one must not make room for an eviction.
     # So must the Pod of a VM that has left the pool, and has kept its label.
-    other_pods = sum(vmi.migrating for vmi in running) + snapshot.foreign_pods
+    other_pods = sum(vmi.migrating for vmi, _ in running) + snapshot.foreign_pods
     least = meant - snapshot.pool.max_unavailable
     return Wish(least + other_pods, f"{least} of {count_noun(meant, 'VM')} must stay available")
 

@@ -129,6 +129,19 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
             "has its name",
             id="the name is taken",
         ),
+        *(
+            pytest.param(
+                seen(vm, budgets=(replace(budget(name="mine", owner="", app="ci"), min_available=None),), **spec),
+                Reason.FOREIGN_EVICTION_BUDGET,
+                "mine selects Pods of the pool and allows no eviction",
+                id=f"a percentage stops the drain of a {what}",
+            )
+            for what, vm, spec in (
+                ("claimed VM", A, {}),
+                ("claimed VM without a budget", A, {"evictionBudget": "Disabled"}),
+                ("waiting VM", claimed("w", WarmState.READY), {}),
+            )
+        ),
         pytest.param(seen(A, budgets=None), Reason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
         pytest.param(seen(a_vm("w"), budgets=None), None, "", id="no right, and no claim"),
         pytest.param(

@@ -37,6 +37,12 @@ def moving(ordinal: int, *, revision: str = OLD.label, **facts: Any) -> VM:
             id="another one is updated meanwhile",
         ),
         pytest.param(snapshot(a_pool(1, maxUnavailable=1), moving(1)), [("Update", "web-1")], [], id="it has moved"),
+        pytest.param(
+            snapshot(a_pool(1, maxUnavailable=1), moving(1, evacuated=True, migration_failed=True)),
+            [("Update", "web-1")],
+            [],
+            id="its migration has failed, and the new template may be what lets it move",
+        ),
     ],
 )
 def test_an_update_waits_until_a_vm_has_moved(
@@ -71,5 +77,15 @@ def test_the_end_of_a_lifetime_waits() -> None:
     ],
 )
 def test_what_the_status_of_a_vmi_says(status: dict[str, Any], migrating: bool, evacuated: bool) -> None:
-    found = parse_vmi({"metadata": {"name": "web-1", "namespace": "default", "uid": "u"}, "status": status})
+    found = parse_vmi(_document(status))
     assert (found.migrating, found.evacuated) == (migrating, evacuated)
+
+
+def test_a_failed_migration_is_known_until_the_next_one() -> None:
+    state = {"migrationUid": "m", "completed": True, "failed": True}
+    assert parse_vmi(_document({"migrationState": state})).migration_failed
+    assert not parse_vmi(_document({"migrationState": {"migrationUid": "n"}})).migration_failed
+
+
+def _document(status: dict[str, Any]) -> dict[str, Any]:
+    return {"metadata": {"name": "web-1", "namespace": "default", "uid": "u"}, "status": status}

@@ -129,6 +129,21 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             "mine selects Pods of the pool and allows no eviction, so that a drain never ends",
             id="a percentage, which counts no VMIs",
         ),
+        *(
+            pytest.param(
+                seen(*FOUR[:replicas], budgets=(budget("mine", "", None, app="shop"),), replicas=replicas, **spec),
+                PoolReason.FOREIGN_EVICTION_BUDGET,
+                "mine selects Pods of the pool and allows no eviction",
+                id=f"such a budget stops a drain, though the pool has none: {spec or 'one replica'}",
+            )
+            for replicas, spec in ((4, {"evictionBudget": "Disabled"}), (4, {"maxUnavailable": "100%"}), (1, {}))
+        ),
+        pytest.param(
+            seen(*(running(n, "LiveMigrate") for n in range(1, 5)), budgets=(budget("mine", "", None, app="shop"),)),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="KubeVirt's webhook denies the eviction of these VMs before any budget is asked",
+        ),
         pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
         pytest.param(
             replace(seen(running(1, "LiveMigrate"), *FOUR[1:]), cluster=V1_5),

@@ -5,11 +5,14 @@ schema: a report must not prevent a write of the claim's status, nor fill the AP
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, get_args
 
 from controllers.warmpool.agent import ApplicationHealth
+from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.application import Application
 from poolhouse.api.kinds.application_status import ApplicationPhase, ApplicationStatus
 
 PHASES = frozenset(get_args(ApplicationPhase))
@@ -19,18 +22,38 @@ LOST_EXIT_CODE = 137
 LOST_REASON = "ApplicationLost"
 LOST_MESSAGE = "the agent has no application any more: its guest, or the agent itself, has started again"
 
+STARTING_SECONDS = 30.0
+"""time for which an agent that has accepted an application may report nothing about it"""
+
 Report = Mapping[str, Any]
 
 
-def application_status(health: Health | None, before: ApplicationStatus | None = None) -> ApplicationStatus | None:
-    """The status by the agent's last answer. None without an answer, so that the status keeps what it says. `before` is
-    the status in a VM that was handed over: an agent that has no application any more has lost it, with its guest."""
+@dataclass(frozen=True)
+class Accepted:
+    """An application in a VM that was handed over: its agent has accepted it, and it is launched no second time."""
+
+    application: Application | None
+    """None if the agent has chosen it"""
+    reported: ApplicationStatus
+    """the status by an earlier answer; without a phase, if there was none"""
+    seconds: float
+    """time since the VM was handed over"""
+
+
+def application_status(health: Health | None, accepted: Accepted | None = None) -> ApplicationStatus | None:
+    """The status by the agent's last answer. None without an answer, so that the status keeps what it says. An agent
+    that has nothing of an application that was accepted has lost it, with its guest."""
     if not isinstance(health, ApplicationHealth):
         return None
     report = health.status
+    if not any(report.values()):
+        if health.reason != AgentReason.APPLICATION_STARTING:  # it has accepted the application, and not answered since
+            return None
+        if accepted is not None and accepted.reported.phase in ("Succeeded", "Failed"):
+            return None
+        if accepted is not None and _is_lost(accepted):
+            return _lost(accepted)
     phase = report.get("phase") or ""
-    if not phase and before is not None and before.phase in ("Running", "Succeeded", "Failed"):
-        return _lost(before) if before.phase == "Running" else None
     found = {
         **_copied(report, "startTime"),
         **_words(report),
@@ -41,17 +64,33 @@ def application_status(health: Health | None, before: ApplicationStatus | None =
     return ApplicationStatus.model_validate(found)
 
 
-def _lost(before: ApplicationStatus) -> ApplicationStatus:
+def _is_lost(accepted: Accepted) -> bool:
+    """Whether an agent that has nothing of the application has lost it. The answer that said more may be lost, too."""
+    if accepted.reported.phase:
+        return True
+    return accepted.application is not None and accepted.seconds >= STARTING_SECONDS
+
+
+def _lost(accepted: Accepted) -> ApplicationStatus:
     """The end of an application that nobody has seen. Its containers have the kubelet's exit code for it, and
     the reason, which `kubectl get pods` shows."""
-    found = before.json()
-    for container in (*found["initContainers"], *found["containers"]):
-        if "terminated" not in (state := container.get("state") or {}):
-            ended = {"exitCode": LOST_EXIT_CODE, "reason": LOST_REASON, "message": LOST_MESSAGE}
-            ended |= _copied(state.get("running") or {}, "startedAt")
-            container |= {"ready": False, "started": False, "state": {"terminated": ended}}
+    found = accepted.reported.json()
+    for field, declared in (("initContainers", "init_containers"), ("containers", "containers")):
+        known = {each["name"]: each for each in found.get(field, ())}
+        names = (
+            known if accepted.application is None else [each.name for each in getattr(accepted.application, declared)]
+        )
+        found[field] = [_lost_container(known.get(each, {"name": each})) for each in names]
     found |= {"phase": "Failed", "reason": LOST_REASON, "message": LOST_MESSAGE}
     return ApplicationStatus.model_validate(found)
+
+
+def _lost_container(before: Json) -> Json:
+    if "terminated" in (state := before.get("state") or {}):
+        return before
+    ended = {"exitCode": LOST_EXIT_CODE, "reason": LOST_REASON, "message": LOST_MESSAGE}
+    ended |= _copied(state.get("running") or {}, "startedAt")
+    return {**before, "ready": False, "started": False, "state": {"terminated": ended}}
 
 
 def _containers(reports: Iterable[Report]) -> list[Json]:

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
-from controllers.claim.application_report import application_status
+from controllers.claim.application_report import Accepted, application_status
 from controllers.claim.evictions import EVICTING, evicting_condition, evicting_event, seconds_until_allowed
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
@@ -25,6 +25,7 @@ from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time
+from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
 from poolhouse.api.kinds.metav1 import Condition
 
@@ -256,10 +257,18 @@ def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **
         "observed_generation": s.claim.generation,
         "expires_at": _same_or(before.expires_at, expires_at(s)),
     }
-    reported = before.application if before.ready_at and s.ending_seconds is None else None
-    if (application := application_status(s.application_health, reported)) is not None:
+    if (application := application_status(s.application_health, _accepted(s, now))) is not None:
         observed["application"] = application
     return before.model_copy(update={**observed, "conditions": tuple(known.values()), **change})
+
+
+def _accepted(s: ClaimSnapshot, now: datetime) -> Accepted | None:
+    """The application, if the VM was handed over and the controllers do not stop it."""
+    before = s.claim.status
+    if not before.ready_at or s.ending_seconds is not None:
+        return None
+    seconds = (now - time_or_min(before.ready_at)).total_seconds()
+    return Accepted(s.claim.spec.application, before.application or ApplicationStatus(), seconds)
 
 
 def _with_time(c: Condition, old: Condition | None, generation: int, now: datetime) -> Condition:

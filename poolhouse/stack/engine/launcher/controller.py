@@ -63,7 +63,7 @@ class LauncherController:
                 if vmi is not None and document["metadata"]["uid"] == vmi.uid:
                     # AlreadyExists: the informer does not show the Pod yet.
                     with contextlib.suppress(AlreadyExists):
-                        await self._api.create(PODS, new_pod(vmi, document["metadata"].get("labels") or {}, node))
+                        await self._api.create(PODS, new_pod(vmi, document["metadata"], node))
             case SetReady(pod, ready):
                 status = pod_status(ready=ready)
                 body = {"metadata": {"uid": pod.uid}, "status": status}

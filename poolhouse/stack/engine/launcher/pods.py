@@ -17,6 +17,9 @@ from poolhouse.stack.engine.resources import DOMAIN_ANNOTATION, LAUNCHER_LABEL, 
 
 EVICT_ONLY_ANNOTATION = "descheduler.alpha.kubernetes.io/request-evict-only"
 """KubeVirt's annotation for the descheduler: an eviction that is denied may have begun a migration."""
+NOT_COPIED = "kubectl.kubernetes.io", "kubevirt.io/storage-observed-api", "kubevirt.io/latest-observed-api"
+"""Prefixes of the annotations of a VMI that its Pods do not get (`filterVMIAnnotationsForPod` in KubeVirt's
+template.go)."""
 EXTRA_SECONDS = 15
 """KubeVirt's addition to the grace period of the guest, so that the guest ends before its Pod is killed"""
 
@@ -72,8 +75,11 @@ def shut_down_at(vmi: VMI, pods: Iterable[Launcher]) -> datetime | None:
     return min(ends) - timedelta(seconds=EXTRA_SECONDS) if ends else None
 
 
-def new_pod(vmi: VMI, labels: Json, node: str) -> Json:
+def new_pod(vmi: VMI, metadata: Json, node: str) -> Json:
+    """A launcher Pod with the labels and annotations in the VMI's metadata."""
     unique = hashlib.sha256(f"{vmi.uid} {node}".encode()).hexdigest()[:8]
+    labels, of_vmi = metadata.get("labels") or {}, metadata.get("annotations") or {}
+    annotations = {key: value for key, value in of_vmi.items() if not key.startswith(NOT_COPIED)}
     return {
         "apiVersion": PODS.api_version,
         "kind": PODS.kind,
@@ -81,7 +87,7 @@ def new_pod(vmi: VMI, labels: Json, node: str) -> Json:
             "namespace": vmi.namespace,
             "name": f"virt-launcher-{vmi.name[:40]}-{unique}",
             "labels": {**labels, LAUNCHER_LABEL: "virt-launcher", KUBEVIRT_CREATED_BY: vmi.uid},
-            "annotations": {DOMAIN_ANNOTATION: vmi.name, EVICT_ONLY_ANNOTATION: ""},
+            "annotations": {**annotations, DOMAIN_ANNOTATION: vmi.name, EVICT_ONLY_ANNOTATION: ""},
             "ownerReferences": [controller_reference(VMIS.api_version, VMIS.kind, vmi.name, vmi.uid)],
         },
         "spec": {

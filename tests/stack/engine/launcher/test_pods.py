@@ -59,7 +59,13 @@ def test_a_pod_without_an_owner_is_left_alone() -> None:
 
 
 def test_a_new_pod_is_read_as_that_of_the_vmi() -> None:
-    document: dict[str, Any] = new_pod(vmi(), {"app": "shop"}, "node-1")
+    annotations = {"descheduler.alpha.kubernetes.io/prefer-no-eviction": "", "kubectl.kubernetes.io/last-applied": "{}"}
+    document: dict[str, Any] = new_pod(vmi(), {"labels": {"app": "shop"}, "annotations": annotations}, "node-1")
+    assert set(document["metadata"]["annotations"]) == {
+        "descheduler.alpha.kubernetes.io/prefer-no-eviction",
+        "descheduler.alpha.kubernetes.io/request-evict-only",
+        "kubevirt.io/domain",
+    }
     assert document["metadata"]["labels"] == {
         "app": "shop",
         "kubevirt.io": "virt-launcher",

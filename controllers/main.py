@@ -15,7 +15,6 @@ from time import monotonic
 from typing import Annotated, Any, NoReturn, Self
 from uuid import uuid4
 
-import aiohttp
 from prometheus_client import CollectorRegistry
 from pydantic import BeforeValidator
 
@@ -25,7 +24,6 @@ from controllers.certificates.settings import read_policy as read_certificate_po
 from controllers.defaulting.controller import build as defaulting
 from controllers.migrationpolicy.controller import build as policy
 from controllers.pool.component import build as pool
-from controllers.pool.prometheus import Prometheus, PrometheusServer
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
 from controllers.shared.component import Component, ControllerContext
@@ -61,6 +59,8 @@ from poolhouse.runtime.secret_files import SecretFiles
 from poolhouse.service import lifecycle, logs
 from poolhouse.service.health import health_app
 from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.prometheus import Prometheus, PrometheusServer
+from poolhouse.service.prometheus import connect as connect_prometheus
 from poolhouse.service.server import serve
 from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
 
@@ -162,7 +162,7 @@ class Configuration:
             settings,
             read_certificate_policy(environment),
             read_ec2_settings(environment),
-            PrometheusServer.parse(settings.prometheus_url, settings.prometheus_dir),
+            PrometheusServer.parse("POOLHOUSE_PROMETHEUS_URL", settings.prometheus_url, settings.prometheus_dir),
             read_virtual_node(environment),
         )
 
@@ -191,7 +191,7 @@ async def run(configuration: Configuration) -> None:
             limits=limits,
             report_kept=HardwareReports(events, registry).kept,
         )
-        prometheus = await stack.enter_async_context(_prometheus(configuration.prometheus))
+        prometheus = await stack.enter_async_context(connect_prometheus(configuration.prometheus))
         components = build(configuration, context, prometheus)
         informers: list[Informer[Any]] = [limits.informer, *(each for part in components for each in part.informers)]
         if context.defaulter is not None:
@@ -281,15 +281,6 @@ async def _defaulter(
         read_specs=InstancetypeReader(api, monotonic).read,
     ) as defaulter:
         yield defaulter
-
-
-@asynccontextmanager
-async def _prometheus(server: PrometheusServer | None) -> AsyncIterator[Prometheus | None]:
-    if server is None:
-        yield None
-        return
-    async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
-        yield Prometheus(server, session)
 
 
 async def answer(api: Api, settings: Settings, app: Any) -> None:

@@ -23,7 +23,6 @@ from controllers.pool.observe import (
     VMI_SOURCE,
     Stores,
 )
-from controllers.pool.prometheus import Prometheus
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRestore, VMSnapshot
@@ -48,6 +47,7 @@ from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
+from poolhouse.service.prometheus import Prometheus
 
 SETTLE_SECONDS = 30.0
 """Time in which the controller waits to learn whether the cluster serves what it may lack. Until it knows of snapshots,

@@ -12,7 +12,6 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controllers.pool.analysis import Measurement, checks_of, judge, seconds_until_due
-from controllers.pool.prometheus import Prometheus, PrometheusError
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import JOBS
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -23,6 +22,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.resource import Key
+from poolhouse.service.prometheus import Prometheus, PrometheusError
 
 QUERIES = 4
 """Queries in flight, so that analyses do not load Prometheus"""

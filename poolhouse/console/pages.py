@@ -54,6 +54,7 @@ from poolhouse.console.page import Page, Part, Query, object_path
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.events import EVENTS, last_observed
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Key, Resource
+from poolhouse.service.prometheus import Prometheus
 
 MAX_EVENTS = 40
 
@@ -65,8 +66,8 @@ class Context:
     state: ClusterState
     cluster: Cluster
     drafts: change.Drafts = field(default_factory=change.Drafts)
-    prometheus: str = ""
-    """address of the Prometheus that has the metrics of VMs; empty for none"""
+    prometheus: Prometheus | None = None
+    """the Prometheus that has the metrics of VMs"""
 
 
 Builder = Callable[..., Awaitable[Page]]

@@ -18,12 +18,15 @@ from poolhouse.console.cluster_state import connect
 from poolhouse.console.pages import Context
 from poolhouse.runtime.api import Api
 from poolhouse.service.lifecycle import wait_for_stop_signal
+from poolhouse.service.prometheus import Prometheus
 
 SYNC_SECONDS = 15.0
 STOP_SECONDS = 2
 
 
-async def serve(api: Api, cluster: Cluster, port: int, prometheus: str, started: Callable[[str], None]) -> None:
+async def serve(
+    api: Api, cluster: Cluster, port: int, prometheus: Prometheus | None, started: Callable[[str], None]
+) -> None:
     """Calls `started` with the address. Raises `OSError` if the port is in use, or the error of an API server that does
     not answer."""
     fallback = cluster.namespace

@@ -14,11 +14,11 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from controllers.pool.prometheus import PrometheusServer
 from controllers.warmpool.ec2.settings import EC2Settings
 from poolhouse.api.kinds import KINDS, meta
 from poolhouse.manifests import webhooks
 from poolhouse.manifests.rbac import service_account_user
+from poolhouse.service.prometheus import PrometheusServer
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template
 
 Json = dict[str, Any]
@@ -341,7 +341,7 @@ def test_the_operator_enables_queries_and_jobs_of_analyses() -> None:
     values = {"prometheus": {"url": url, "secret": "access"}, "jobs": True}
     env, pod, rules, egress = controllers_of(template({"controllers": {"analysis": values}}))
     directory = env["POOLHOUSE_PROMETHEUS_DIR"]
-    assert PrometheusServer.parse(env["POOLHOUSE_PROMETHEUS_URL"], None) == PrometheusServer(url)
+    assert PrometheusServer.parse("", env["POOLHOUSE_PROMETHEUS_URL"], None) == PrometheusServer(url)
     assert {"name": "prometheus", "mountPath": directory, "readOnly": True} in pod["containers"][0]["volumeMounts"]
     assert {"name": "prometheus", "secret": {"secretName": "access"}} in pod["volumes"]
     assert [(rule["resources"], rule["verbs"]) for rule in rules] == [

@@ -17,7 +17,6 @@ import yaml
 
 from controllers.pool.actions import RunJob
 from controllers.pool.observe import POOLS
-from controllers.pool.prometheus import Prometheus, PrometheusError, PrometheusServer
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.pool.writes.jobs import run_job
 from controllers.shared.sources import CRON_JOBS, JOBS
@@ -25,6 +24,7 @@ from poolhouse.manifests import rbac
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.events import EVENTS
+from poolhouse.service.prometheus import Prometheus, PrometheusError, PrometheusServer
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, until
 from tests.cluster.test_pool import condition, said, status

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
+from click.testing import CliRunner
 
-from poolhouse.cli.output import Failed
 from poolhouse.console import vm_usage
 from poolhouse.console.cluster_state import ClusterState
-from poolhouse.console.vm_usage import parse_series, parse_url, usage
+from poolhouse.console.command import console
+from poolhouse.console.vm_usage import DEADLINE_SECONDS, usage
+from poolhouse.service.prometheus import PrometheusServer, connect
 from tests.console.test_vm_stream import api_server
 
 Json = dict[str, Any]
@@ -32,8 +34,14 @@ def series(*values: tuple[float, str]) -> Json:
 async def part_of_page(tmp_path: Path, answer: Answer) -> Any:
     app = web.Application()
     app.router.add_post("/api/v1/query_range", answer)
-    async with TestServer(app) as server, api_server(tmp_path) as api:
-        yield await usage(ClusterState(api, None, "alice"), str(server.make_url("/")).rstrip("/"), "shop", "web-1")
+    async with TestServer(app) as server:
+        yield await part(tmp_path, str(server.make_url("/")).rstrip("/"))
+
+
+async def part(tmp_path: Path, url: str) -> list[Json]:
+    server = PrometheusServer(url) if url else None
+    async with api_server(tmp_path) as api, connect(server, DEADLINE_SECONDS) as prometheus:
+        return await usage(ClusterState(api, None, "alice"), prometheus, "shop", "web-1")
 
 
 async def test_both_charts_are_of_the_vm(tmp_path: Path) -> None:
@@ -74,11 +82,15 @@ def answering(text: str, status: int = 200, **headers: str) -> Answer:
     ("answer", "problem"),
     [
         pytest.param(answering(json.dumps(series())), "", id="no series"),
-        pytest.param(answering("{}", 503), "status 503", id="an error"),
-        pytest.param(answering("", 302, Location="http://127.0.0.1:1/"), "status 302", id="a redirect is not followed"),
-        pytest.param(answering("<html>"), "something else than a series", id="a login page"),
-        pytest.param(answering("[]"), "something else than a series", id="JSON of another form"),
-        pytest.param(answering(" " * 300_000), "more than 262144 bytes", id="too much"),
+        pytest.param(answering("{}", 503), "answered 503: no reason", id="an error"),
+        pytest.param(
+            answering("", 302, Location="http://127.0.0.1:1/"),
+            "answered 302 without JSON",
+            id="a redirect is not followed",
+        ),
+        pytest.param(answering("<html>"), "answered 200 without JSON", id="a login page"),
+        pytest.param(answering("[]"), "answered 200: no reason", id="JSON of another form"),
+        pytest.param(answering(" " * 300_000), "too many results", id="too much"),
         pytest.param(hang, "no answer within 2 s", id="no answer"),
     ],
 )
@@ -90,25 +102,25 @@ async def test_a_page_without_charts_says_why(tmp_path: Path, answer: Answer, pr
 
 
 async def test_a_prometheus_that_is_away_is_named(tmp_path: Path) -> None:
-    async with api_server(tmp_path) as api:
-        (part,) = await usage(ClusterState(api, None, "alice"), "http://127.0.0.1:1", "shop", "web-1")
-    assert part["problem"] == "Prometheus cannot be reached at 127.0.0.1:1."
+    (found,) = await part(tmp_path, "http://127.0.0.1:1")
+    assert found["problem"].startswith("Prometheus cannot be reached: Cannot connect to host 127.0.0.1:1 ")
 
 
 async def test_nothing_is_asked_without_a_prometheus(tmp_path: Path) -> None:
-    async with api_server(tmp_path) as api:
-        assert await usage(ClusterState(api, None, "alice"), "", "shop", "web-1") == []
+    assert await part(tmp_path, "") == []
 
 
-def test_points_are_times_and_values() -> None:
-    assert parse_series(json.dumps(series((1, "2.5"), (31, "NaN"), (61, "3"))).encode()) == [(1.0, 2.5), (61.0, 3.0)]
-
-
-@pytest.mark.parametrize("url", ["prometheus:9090", "file:///etc/passwd", "http://", "http://p/?query=1"])
-def test_an_address_that_is_none_is_refused(url: str) -> None:
-    with pytest.raises(Failed, match="--prometheus: must be an http or https URL"):
-        parse_url(url)
-
-
-def test_a_path_stays() -> None:
-    assert parse_url("https://p.example/prometheus/") == "https://p.example/prometheus"
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        pytest.param(["--prometheus", "prometheus:9090"], "--prometheus: Invalid value", id="not a URL"),
+        pytest.param(["--prometheus-dir", "."], "--prometheus-dir needs --prometheus URL", id="a token for no address"),
+        pytest.param(["--prometheus", "http://p", "--prometheus-dir", "no"], "does not exist", id="no directory"),
+    ],
+)
+def test_a_prometheus_that_cannot_be_asked_is_refused(tmp_path: Path, arguments: list[str], words: str) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.write_text("")
+    result = CliRunner().invoke(console, [*arguments, "--kubeconfig", str(kubeconfig)])
+    assert result.exit_code != 0
+    assert words in result.output

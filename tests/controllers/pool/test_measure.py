@@ -14,12 +14,12 @@ import pytest
 
 from controllers.pool.analysis import Measurement
 from controllers.pool.measure import QUERIES, QUERIES_PER_NAMESPACE, Measurer, result_of
-from controllers.pool.prometheus import Prometheus
 from controllers.pool.snapshot import PoolSnapshot
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.resource import Key
+from poolhouse.service.prometheus import Prometheus
 from tests.controllers.pool.builders import NOW, ago
 from tests.controllers.pool.test_analysis import ERRORS, GOOD, errors, smoke, update
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,21 @@ import aiohttp
 import pytest
 import pytest_asyncio
 from aiohttp import web
+from aiohttp.test_utils import TestServer
 
-from controllers.pool.prometheus import MAX_BYTES, Prometheus, PrometheusError, PrometheusServer, parse_answer
+from poolhouse.service.certificates import new_ca, new_server_certificate
+from poolhouse.service.prometheus import (
+    MAX_BYTES,
+    Prometheus,
+    PrometheusError,
+    PrometheusServer,
+    connect,
+    parse_answer,
+    parse_number,
+    parse_series,
+)
+
+SETTING = "POOLHOUSE_PROMETHEUS_URL"
 
 
 @dataclass
@@ -35,13 +50,9 @@ async def server() -> AsyncIterator[Server]:
 
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield found
-    await runner.cleanup()
+    async with TestServer(app) as running:
+        found.url = str(running.make_url("")).rstrip("/")
+        yield found
 
 
 def vector(*values: str) -> dict[str, Any]:
@@ -62,6 +73,35 @@ async def test_a_query_has_the_namespace_and_the_token_of_the_file(server: Serve
     assert path == "/api/v1/query?namespace=team-a"
     assert form == {"query": "up", "timeout": "5s"}
     assert authorization == "Bearer secret"
+
+
+async def test_a_server_is_verified_with_the_authority_of_the_directory(tmp_path: Path) -> None:
+    now, day = datetime.now(UTC), timedelta(days=1)
+    authority, other = (new_ca(name, now, day) for name in ("this", "other"))
+    leaf = new_server_certificate(authority, "prometheus", ["127.0.0.1"], now, day)
+    (tmp_path / "server.pem").write_bytes(leaf.certificate + leaf.key)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+
+    async def answer(request: web.Request) -> web.Response:
+        return web.json_response(vector("1"))
+
+    async def ask(url: str, bundle: bytes) -> float | None:
+        (tmp_path / "ca.crt").write_bytes(bundle)
+        async with connect(PrometheusServer.parse(SETTING, url, tmp_path)) as prometheus:
+            assert prometheus is not None
+            return await prometheus.query("up", "team-a")
+
+    app = web.Application()
+    app.router.add_post("/api/v1/query", answer)
+    running = TestServer(app, scheme="https")
+    await running.start_server(ssl=context)
+    try:
+        assert await ask(str(running.make_url("")), authority.certificate) == 1
+        with pytest.raises(PrometheusError, match="CERTIFICATE_VERIFY_FAILED"):
+            await ask(str(running.make_url("")), other.certificate)
+    finally:
+        await running.close()
 
 
 async def test_a_redirect_is_not_followed(server: Server) -> None:
@@ -99,12 +139,31 @@ async def test_a_server_that_is_gone(server: Server) -> None:
 )
 def test_an_answer_that_is_no_number(status: int, body: bytes, words: str) -> None:
     with pytest.raises(PrometheusError, match=words):
-        parse_answer(status, body)
+        parse_number(parse_answer(status, body))
+
+
+async def test_a_range_is_asked_for_with_its_times(server: Server) -> None:
+    values = [[1, "2.5"], [31, "NaN"], [61, "3"]]
+    server.answer = lambda: web.json_response({"status": "success", "data": {"result": [{"values": values}]}})
+    async with connect(PrometheusServer(server.url), 2) as prometheus:
+        assert prometheus is not None
+        found = await prometheus.query_range("up", "team-a", start=1.2, end=61.2, step_seconds=30)
+    assert found == [(1.0, 2.5), (61.0, 3.0)]
+    ((path, form, _),) = server.requests
+    assert path == "/api/v1/query_range?namespace=team-a"
+    assert form == {"query": "up", "start": "1", "end": "61", "step": "30", "timeout": "2s"}
+
+
+def test_a_range_without_or_with_an_unknown_series() -> None:
+    assert parse_series({"result": []}) == []
+    for data in (None, {}, {"result": [{}]}, {"result": [{"values": [1]}]}):
+        with pytest.raises(PrometheusError, match="something else than a series"):
+            parse_series(data)
 
 
 def test_an_answer_without_samples() -> None:
-    assert parse_answer(200, json.dumps(vector()).encode()) is None
-    assert parse_answer(200, json.dumps(vector("+Inf")).encode()) == float("inf")
+    assert parse_number(vector()["data"]) is None
+    assert parse_number(vector("+Inf")["data"]) == float("inf")
 
 
 @pytest.mark.parametrize(
@@ -112,15 +171,17 @@ def test_an_answer_without_samples() -> None:
 )
 def test_an_invalid_address(url: str) -> None:
     with pytest.raises(ValueError, match="POOLHOUSE_PROMETHEUS_URL"):
-        PrometheusServer.parse(url, None)
+        PrometheusServer.parse(SETTING, url, None)
 
 
 def test_files_of_the_operator(tmp_path: Path) -> None:
-    assert PrometheusServer.parse("", tmp_path) is None
-    assert PrometheusServer.parse("http://p:9090/", tmp_path) == PrometheusServer("http://p:9090")
-    for name in ("token", "ca.crt"):
-        (tmp_path / name).write_text("")
-    found = PrometheusServer.parse("https://p:9090", tmp_path)
-    assert found == PrometheusServer("https://p:9090", tmp_path / "token", tmp_path / "ca.crt")
+    assert PrometheusServer.parse(SETTING, "", tmp_path) is None
+    assert PrometheusServer.parse(SETTING, "http://p:9090/", tmp_path) == PrometheusServer("http://p:9090")
+    (tmp_path / "token").write_text("secret")
+    found = PrometheusServer.parse(SETTING, "https://p:9090", tmp_path)
+    assert found == PrometheusServer("https://p:9090", tmp_path / "token")
     with pytest.raises(ValueError, match="plain text"):
-        PrometheusServer.parse("http://p:9090", tmp_path)
+        PrometheusServer.parse(SETTING, "http://p:9090", tmp_path)
+    (tmp_path / "ca.crt").write_text("no certificate")
+    with pytest.raises(ValueError, match=f"{SETTING}: .*ca.crt has no certificate of an authority"):
+        PrometheusServer.parse(SETTING, "https://p:9090", tmp_path)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args
 
-from controllers.warmpool.agent import ApplicationHealth
+from controllers.warmpool.agent import ApplicationHealth, application_health
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from poolhouse.api.apimachinery.unstructured import Json
@@ -19,7 +19,7 @@ PHASES = frozenset(get_args(ApplicationPhase))
 MAX_CONTAINERS = 16
 MAX_REASON, MAX_MESSAGE = 256, 4096
 LOST_EXIT_CODE = 137
-LOST_REASON = "ApplicationLost"
+LOST_REASON = AgentReason.APPLICATION_LOST
 LOST_MESSAGE = "the agent has no application any more: its guest, or the agent itself, has started again"
 
 STARTING_SECONDS = 30.0
@@ -41,18 +41,14 @@ class Accepted:
 
 
 def application_status(health: Health | None, accepted: Accepted | None = None) -> ApplicationStatus | None:
-    """The status by the agent's last answer. None without an answer, so that the status keeps what it says. An agent
-    that has nothing of an application that was accepted has lost it, with its guest."""
+    """The status by the agent's last answer. None without an answer, so that the status keeps what it says."""
     if not isinstance(health, ApplicationHealth):
         return None
     report = health.status
-    if not any(report.values()):
-        if health.reason != AgentReason.APPLICATION_STARTING:  # it has accepted the application, and not answered since
-            return None
-        if accepted is not None and accepted.reported.phase in ("Succeeded", "Failed"):
-            return None
-        if accepted is not None and _is_lost(accepted):
-            return _lost(accepted)
+    if accepted is not None and (end := _end_without_report(health, accepted)) is not None:
+        return end if end != accepted.reported else None
+    if not any(report.values()) and health.reason != AgentReason.APPLICATION_STARTING:
+        return None  # it has accepted the application, and not answered since
     phase = report.get("phase") or ""
     found = {
         **_copied(report, "startTime"),
@@ -62,6 +58,27 @@ def application_status(health: Health | None, accepted: Accepted | None = None) 
         "containers": _containers(report.get("containerStatuses") or ()),
     }
     return ApplicationStatus.model_validate(found)
+
+
+def judged(health: Health | None, accepted: Accepted | None) -> Health | None:
+    """The health by the agent's last answer and by what is known of the application from before."""
+    if health is None or accepted is None or (end := _end_without_report(health, accepted)) is None:
+        return health
+    if end.reason == LOST_REASON:
+        return ApplicationHealth("Failed", AgentReason.APPLICATION_LOST, LOST_MESSAGE)
+    return application_health({"phase": end.phase, "reason": end.reason, "message": end.message})
+
+
+def _end_without_report(health: Health, accepted: Accepted) -> ApplicationStatus | None:
+    """The end of an application of which its agent has nothing: the agent has lost it, with its guest, unless the
+    application had ended before. None if the agent says something, or may still start the application."""
+    if not isinstance(health, ApplicationHealth) or health.reason != AgentReason.APPLICATION_STARTING:
+        return None
+    if any(health.status.values()):
+        return None
+    if accepted.reported.phase in ("Succeeded", "Failed"):
+        return accepted.reported
+    return _lost(accepted) if _is_lost(accepted) else None
 
 
 def _is_lost(accepted: Accepted) -> bool:

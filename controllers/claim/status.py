@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
-from controllers.claim.application_report import Accepted, application_status
+from controllers.claim.application_report import Accepted, application_status, judged
 from controllers.claim.evictions import EVICTING, evicting_condition, evicting_event, seconds_until_allowed
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
@@ -123,10 +123,10 @@ def mismatch_of(claim: Claim, pool: WarmPool) -> str:
     )
 
 
-def application_conditions(s: ClaimSnapshot) -> list[Condition]:
+def application_conditions(s: ClaimSnapshot, now: datetime) -> list[Condition]:
     """The condition ApplicationHealthy. It changes only with its reason, because each check may have a different
     message. Nothing for a claim without an application."""
-    kind, health = "ApplicationHealthy", s.application_health
+    kind, health = "ApplicationHealthy", judged(s.application_health, _accepted(s, now))
     written = next((c for c in s.claim.status.conditions if c.type == kind), None)
     if health is None:
         if s.claim.spec.application is None or s.has_agent or written is not None:
@@ -154,7 +154,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
         [
             now_ready,
             *personalized,
-            *application_conditions(s),
+            *application_conditions(s, now),
             *evicting_condition(s, vm, expires_at(s), now),
             *_expiring(s, now),
         ],

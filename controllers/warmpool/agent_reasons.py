@@ -21,4 +21,8 @@ class AgentReason(Reason):
     APPLICATION_RUNNING = "ApplicationRunning", "The agent reports that the application runs."
     APPLICATION_SUCCEEDED = "ApplicationSucceeded", "The agent reports that the application has ended without error."
     APPLICATION_STARTING = "ApplicationStarting", "The agent is starting the application of the claim."
+    APPLICATION_LOST = (
+        "ApplicationLost",
+        "The agent has nothing of the application any more: its guest, or the agent itself, has started again.",
+    )
     APPLICATION_FAILED = "ApplicationFailed", "The application of the claim has failed."

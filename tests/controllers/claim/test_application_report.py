@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.application_report import Accepted, application_status
+from controllers.claim.application_report import Accepted, application_status, judged
 from controllers.claim.plan import plan
 from controllers.claim.steps import CheckHealth, UpdateStatus
 from controllers.warmpool.agent import ApplicationHealth, application_health
@@ -15,6 +15,7 @@ from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from poolhouse.api.kinds.application import Application
 from poolhouse.api.kinds.application_status import ApplicationStatus
+from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, ago
@@ -145,6 +146,36 @@ def test_an_agent_that_has_not_started_the_application_yet_has_not_lost_it(
 def test_an_agent_that_has_accepted_the_application_and_does_not_answer_has_not_lost_it() -> None:
     silent = ApplicationHealth("Unable", AgentReason.NO_ANSWER, "it does not answer")
     assert application_status(silent, accepted()) is None
+
+
+@pytest.mark.parametrize(
+    ("known", "reason"),
+    [
+        pytest.param(accepted({"phase": "Running"}), "ApplicationLost", id="it ran"),
+        pytest.param(accepted({"phase": "Failed", "reason": "ApplicationLost"}), "ApplicationLost", id="it was lost"),
+        pytest.param(accepted({"phase": "Failed", "reason": "Error"}), "ApplicationFailed", id="it had failed"),
+        pytest.param(accepted({"phase": "Succeeded"}), "ApplicationSucceeded", id="it had succeeded"),
+        pytest.param(accepted(seconds=5), "ApplicationStarting", id="it was accepted a moment ago"),
+        pytest.param(None, "ApplicationStarting", id="the VM is not handed over"),
+    ],
+)
+def test_the_health_of_an_application_of_which_its_agent_has_nothing(known: Accepted | None, reason: str) -> None:
+    health = judged(application_health({}), known)
+    assert health is not None
+    assert health.reason == reason
+
+
+def test_the_condition_says_that_the_application_is_lost() -> None:
+    written = Condition(type="ApplicationHealthy", status="True", reason="ApplicationRunning", message="it runs")
+    status = bound_status("m", **READY, application={"phase": "Running"}, conditions=[written.json()])
+    claim = a_claim(status=status, application=APPLICATION.json())
+    facts = {"has_agent": True, "application_health": application_health({})}
+    step = plan(snapshot(claim, claimed_vm("m", WarmState.IN_USE), pool=a_pool(agent={"port": 8200}), **facts), NOW)
+    assert isinstance(step, UpdateStatus)
+    found = next(each for each in step.status.conditions if each.type == "ApplicationHealthy")
+    assert (found.status, found.reason) == ("False", "ApplicationLost")
+    assert step.event is not None
+    assert step.event.reason == "ApplicationLost"
 
 
 @pytest.mark.parametrize(

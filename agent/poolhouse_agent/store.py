@@ -1,7 +1,9 @@
 """Keeps the application over a restart of the agent.
 
 The Pod, which may contain Secrets, is in the runtime directory: systemd keeps it in memory, so that it is gone after a
-reboot of the VM. The state of the containers is on disk, so that the agent can say that the VM was rebooted.
+reboot of the VM. The state of the containers is on disk, so that the agent can say that the VM was rebooted. It is
+there before the agent accepts the Pod, even if the VM loses its power in this moment: whoever does not know whether a
+launch was accepted sends it again, and the application may have run.
 """
 
 from __future__ import annotations
@@ -44,8 +46,11 @@ class Store:
         """Writes only what has changed: most results of probes change nothing."""
         text = json.dumps({"uid": uid, "state": asdict(_without_times(state)), "status": status})
         if text != self._written:
+            is_new = not self._state.exists()
             _replace(self._state, text.encode())
             self._written = text
+            if is_new:
+                _flush(self._state)
 
     def load(self, now: float) -> Record | None:
         if not self._state.exists():
@@ -89,6 +94,16 @@ def _container(found: Json, now: float) -> ContainerState:
     probes: Mapping[str, Json] = found["probes"]
     parsed = {kind: ProbeState(now, passed=each["passed"]) for kind, each in probes.items()}
     return ContainerState(**{**found, "end": End(**found["end"]) if found["end"] else None, "probes": parsed})
+
+
+def _flush(path: Path) -> None:
+    """Returns when the disk has the file under its name."""
+    for each in (path, path.parent):
+        descriptor = os.open(each, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _replace(path: Path, content: bytes) -> None:

@@ -122,6 +122,9 @@ async def test_after_a_reboot_of_the_vm_the_application_has_failed(tmp_path: Pat
     async with running_agent(tmp_path) as agent:
         status = await agent.status()
         assert (status["phase"], status["reason"]) == ("Failed", "VMRebooted")
+        # The controllers send a launch again if they have stopped before they wrote the answer.
+        await agent.launch({"containers": [shell("exec sleep 1000")]})
+        assert await agent.status() == status
         await agent.launch({"containers": [shell("exec sleep 1000")]}, uid="b")
         await agent.until(running)
 

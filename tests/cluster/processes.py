@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from poolhouse.stack.paths import StackPaths
 from tests.waiting import wait_until
 
 
@@ -33,6 +35,14 @@ class Process:
             return state in "ZX" and len(list((process / "task").iterdir())) <= 1
         except OSError:
             return True
+
+
+def kill_controllers(paths: StackPaths) -> int:
+    """Returns the process ID. The supervisor of the stack starts them again."""
+    endpoint = json.loads((paths.dir / "endpoints.json").read_text())["controllers"]
+    process = Process.listening_on(int(endpoint.rpartition(":")[2]))
+    process.kill()
+    return process.pid
 
 
 def _listening_on(port: int) -> int | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from controllers.shared.sources import JOBS, PODS
+from controllers.shared.sources import CRON_JOBS, JOBS, PODS
 from controllers.virtualnode.pod import TERMINAL
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
@@ -21,7 +20,7 @@ from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import DEPLOYMENTS, NAMESPACES, VMS, Resource
 from poolhouse.stack.paths import StackPaths
-from tests.cluster.processes import Process
+from tests.cluster.processes import kill_controllers
 from tests.waiting import eventually, until
 
 Json = dict[str, Any]
@@ -29,9 +28,11 @@ Json = dict[str, Any]
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pods"
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 SERVICES = Resource("", "v1", "services", "Service")
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 CLAIMS, WARM_POOLS = Resource.of(CLAIM), Resource.of(WARM_POOL)
-RESOURCES = {each.kind: each for each in (PODS, JOBS, DEPLOYMENTS, SERVICES, WARM_POOLS)}
+KINDS = (PODS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS, SERVICES, WARM_POOLS)
+RESOURCES = {each.kind: each for each in KINDS}
 
 
 @dataclass(frozen=True)
@@ -99,12 +100,6 @@ async def shop(pods_stack: StackPaths) -> AsyncIterator[Shop]:
         await api.delete(NAMESPACES, None, found.namespace)
 
 
-def kill_controllers(paths: StackPaths) -> None:
-    """The supervisor starts them again."""
-    endpoint = json.loads((paths.dir / "endpoints.json").read_text())["controllers"]
-    Process.listening_on(int(endpoint.rpartition(":")[2])).kill()
-
-
 async def test_a_pod_runs_in_a_vm_of_its_own_until_it_is_deleted(shop: Shop) -> None:
     await shop.pool()
     await shop.pod()
@@ -167,6 +162,63 @@ async def test_a_deployment_rolls_and_a_service_has_the_addresses(shop: Shop) ->
     change = [{"op": "replace", "path": "/spec/template/spec/containers/0/image", "value": "registry.example/web:2"}]
     await shop.api.patch(DEPLOYMENTS, shop.namespace, "web", change, kind="json")
     await eventually(lambda: serves("registry.example/web:2"))
+
+
+async def test_a_stateful_set_has_its_pods_in_order_and_gives_the_name_of_a_lost_one_again(shop: Shop) -> None:
+    await shop.pool()
+    (web, _) = example("web.yaml")
+    spec = {**web["spec"], "serviceName": "web"}
+    await shop.create({"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": {"name": "db"}, "spec": spec})
+
+    async def running() -> dict[str, Json]:
+        """The Pods, by name, if they are all ready."""
+        pods = {each["metadata"]["name"]: each for each in await shop.all(PODS)}
+        return pods if len(pods) == 2 and all(map(ready_at, pods.values())) else {}
+
+    before = await eventually(running)
+    assert before.keys() == {"db-0", "db-1"}
+    assert ready_at(before["db-0"]) <= before["db-1"]["metadata"]["creationTimestamp"]
+    vm = await shop.vm_of("db-0")
+    await shop.api.delete(VMS, shop.namespace, vm)
+
+    async def replaced() -> dict[str, Json]:
+        pods = await running()
+        return pods if pods and uid_of(pods["db-0"]) != uid_of(before["db-0"]) else {}
+
+    after = await eventually(replaced)
+    assert await shop.vm_of("db-0") != vm
+    assert uid_of(after["db-1"]) == uid_of(before["db-1"])
+
+
+def uid_of(document: Json) -> str:
+    return str(document["metadata"]["uid"])
+
+
+def ready_at(pod: Json) -> str:
+    """Since when the Pod is ready; empty if it is not."""
+    found = (
+        each for each in pod["status"].get("conditions", ()) if (each["type"], each["status"]) == ("Ready", "True")
+    )
+    return next((str(each["lastTransitionTime"]) for each in found), "")
+
+
+async def test_a_cron_job_completes_the_run_that_is_due(shop: Shop) -> None:
+    """A run was due since the last one, and the next one is due after the test."""
+    await shop.pool(**{"application-seconds": "1"})
+    (job,) = example("job.yaml")
+    run = {"spec": {**job["spec"], "completions": 1, "parallelism": 1}}
+    spec = {"schedule": "0 0 1 1 *", "jobTemplate": run}
+    await shop.create({"apiVersion": "batch/v1", "kind": "CronJob", "metadata": {"name": "night"}, "spec": spec})
+    last = {"status": {"lastScheduleTime": "2020-06-01T00:00:00Z"}}
+    await shop.api.patch(CRON_JOBS, shop.namespace, "night", last, subresource="status")
+
+    async def completed() -> bool:
+        found = (await shop.api.get(CRON_JOBS, shop.namespace, "night")).get("status", {})
+        return "lastSuccessfulTime" in found and not found.get("active")
+
+    await eventually(completed)
+    (made,) = await shop.all(JOBS)
+    assert made["status"]["succeeded"] == 1
 
 
 async def reason(shop: Shop) -> str:

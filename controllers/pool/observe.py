@@ -232,11 +232,11 @@ class Stores:
                 if isinstance(other, Pool) and other.uid != pool.uid:
                     yield disk, other
 
-    def foreign_pods(self, pool: Pool) -> int:
-        """Ready VMIs of VMs with the name and the label of the pool's VMs, and no owner or another one."""
+    def foreign_vmis(self, pool: Pool) -> tuple[str, ...]:
+        """UIDs of VMIs of VMs with the name and the label of the pool's VMs, and no owner or another one."""
         others = (vm for vm in self.vms.by("base_name", pool.key) if vm.owner_uid != pool.uid)
         vmis = (self._with_vmi(vm).vmi for vm in others)
-        return sum(vmi is not None and vmi.ready and vmi.labels.get(meta.POOL) == pool.name for vmi in vmis)
+        return tuple(sorted(vmi.uid for vmi in vmis if vmi is not None and vmi.labels.get(meta.POOL) == pool.name))
 
     def awaiting_release(self, key: Key) -> tuple[VM, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks.
@@ -272,7 +272,7 @@ def observe(
         taken_ordinals=_taken_by_vms(stores, key) | _taken_by_disks(pool, foreign_disks),
         foreign_disks=foreign_disks,
         unowned=tuple(sorted(vm.name for vm in stores.vms.by("base_name", key) if is_unowned(vm))),
-        foreign_pods=stores.foreign_pods(pool),
+        foreign_vmis=stores.foreign_vmis(pool),
         awaiting_release=stores.awaiting_release(key),
         retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
         revision=revision,

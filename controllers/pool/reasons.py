@@ -74,11 +74,6 @@ class PoolReason(Reason):
         "Another PodDisruptionBudget selects Pods of the pool, or has its name. The pool makes none of its own, because"
         " the eviction API refuses a Pod with two.",
     )
-    KUBEVIRT_EVICTION_BUDGETS = (
-        "KubeVirtEvictionBudgets",
-        "Some VMs of the pool migrate when they are evicted, and this release of KubeVirt makes a PodDisruptionBudget"
-        " for each. The pool makes none until all VMs have one eviction strategy.",
-    )
     EVICTION_BUDGETS_UNREADABLE = (
         "EvictionBudgetsUnreadable",
         "The controller cannot list PodDisruptionBudgets, so that the pool has none.",

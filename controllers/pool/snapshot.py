@@ -128,8 +128,8 @@ class PoolSnapshot:
     """Disks of other owners that could have the names of this pool's disks, with a description of the owner."""
     unowned: tuple[str, ...] = ()
     """Names of VMs with the pool's names and label that nobody controls: detached ones, and those of a backup."""
-    foreign_pods: int = 0
-    """Ready VMIs with the pool's label whose VMs are not the pool's. Its PodDisruptionBudget counts their Pods."""
+    foreign_vmis: tuple[str, ...] = ()
+    """VMIs with the pool's label whose VMs are not the pool's. Its PodDisruptionBudget leaves out their Pods."""
     awaiting_release: tuple[VM, ...] = ()
     """VMs with the pool's names, of any owner, that are being deleted and wait for the release of their disks."""
     retained_disks: tuple[RetainedDisk, ...] = ()

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe, error_message
-from controllers.shared.evictions import BUDGETS, RELEASES_UNREADY, build_budget, selector
+from controllers.shared.evictions import BUDGETS, RELEASES_UNREADY, VMIChoice, build_budget, selector
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
@@ -28,11 +28,11 @@ class SetBudget(Protocol):
     @property
     def min_available(self) -> int: ...
     @property
-    def vmi_uids(self) -> tuple[str, ...]: ...
+    def vmis(self) -> VMIChoice: ...
 
 
 async def set_budget(api: Api, namespace: str, labels: Mapping[str, str], owner: Json, wanted: SetBudget) -> None:
-    pods = selector(labels, wanted.vmi_uids)
+    pods = selector(labels, wanted.vmis)
     if wanted.uid:
         chosen = {"matchExpressions": pods.get("matchExpressions")}
         spec = {

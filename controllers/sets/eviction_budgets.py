@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from controllers.shared.evictions import EvictionBudget, foreign_budget, selector
+from controllers.shared.evictions import ALL_VMIS, EvictionBudget, VMIChoice, foreign_budget, selector
 from controllers.shared.vmi import VMI, ObjectView
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -30,8 +30,8 @@ class BudgetWish(Generic[R]):
     reason: str = ""
     failure: R | None = None
     """why the set may have no budget although it needs one"""
-    vmi_uids: tuple[str, ...] = ()
-    """the VMIs whose Pods it selects; empty for all Pods of the set"""
+    vmis: VMIChoice = ALL_VMIS
+    """the VMIs whose Pods it selects"""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Refusal:
 class MakeSet(Protocol[S_co]):
     """Makes the action that creates or changes the budget. `uid` is empty if there is none yet."""
 
-    def __call__(self, name: str, uid: str, min_available: int, reason: str, vmi_uids: tuple[str, ...], /) -> S_co: ...
+    def __call__(self, name: str, uid: str, min_available: int, reason: str, vmis: VMIChoice, /) -> S_co: ...
 
 
 def own_budget(owner: ObjectView, budgets: Iterable[EvictionBudget]) -> EvictionBudget | None:
@@ -82,7 +82,8 @@ def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterabl
 
 
 def unknown_strategy(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, failure: R) -> BudgetWish[R]:
-    """The wish of a set whose VMs have the eviction strategy of the cluster, which is unknown."""
+    """The wish of a set while nobody knows what an eviction does to its VMs: they have the cluster's strategy, and
+    the controller cannot read it."""
     has_own = own_budget(owner, budgets or ()) is not None
     left = f"its PodDisruptionBudget {owner.name} stays as it is" if has_own else _UNLIMITED
     why = "the controller finds no KubeVirt object that it may read, which has the evictionStrategy of VMs without one"
@@ -111,7 +112,7 @@ def keep_in_step(
     """The action that brings the budget in step with the wish, if it is not. `labels` are those of the set's Pods.
 
     The labels in a selector cannot be replaced by a merge patch, so that a budget with others is made again."""
-    name, own, pods = owner.name, own_budget(owner, budgets), selector(labels, wanted.vmi_uids)
+    name, own, pods = owner.name, own_budget(owner, budgets), selector(labels, wanted.vmis)
     if wanted.min_available is None:
         return
     if own is not None and not wanted.min_available:
@@ -121,7 +122,7 @@ def keep_in_step(
     elif own is not None and at(own.selector, "matchLabels") != pods["matchLabels"]:
         yield delete_budget(name, own.uid, "somebody has changed which Pods it selects")
     elif wanted.min_available and (own is None or not _is_as(own, wanted.min_available, pods)):
-        yield set_budget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason, wanted.vmi_uids)
+        yield set_budget(name, own.uid if own is not None else "", wanted.min_available, wanted.reason, wanted.vmis)
 
 
 def _is_as(own: EvictionBudget, min_available: int, pods: Json) -> bool:

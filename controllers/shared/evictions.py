@@ -4,7 +4,7 @@ KubeVirt's webhook denies the eviction of a VM whose strategy migrates it, and m
 pod-eviction-admitter.go). The Pod of any other VM is deleted, as soon as no PodDisruptionBudget forbids it.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -15,19 +15,26 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.kubevirt.versions import Release
 from poolhouse.runtime.resource import Resource
 
 BUDGETS = Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget")
 APP, LAUNCHER = "kubevirt.io", "virt-launcher"
 """The label of each launcher Pod. KubeVirt gives a Pod the labels of its VMI first, and then this one."""
-NO_BUDGETS_SINCE: Release = (1, 6)
-"""Earlier releases also make a PodDisruptionBudget for each VM that migrates."""
-
 RELEASES_UNREADY = "AlwaysAllow"
 """the value of `unhealthyPodEvictionPolicy`"""
 
 Treatment = Literal["Stop", "Move", "Unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class VMIChoice:
+    """Some of the VMIs with the labels of a set, by their UIDs."""
+
+    operator: Literal["In", "NotIn"] = "NotIn"
+    uids: tuple[str, ...] = ()
+
+
+ALL_VMIS = VMIChoice()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +104,12 @@ def build_budget(
     }
 
 
-def selector(labels: Mapping[str, str], vmi_uids: Sequence[str] = ()) -> Json:
+def selector(labels: Mapping[str, str], vmis: VMIChoice = ALL_VMIS) -> Json:
     """Selects the launcher Pods of VMIs with these labels: all of them, or those of some VMIs."""
     chosen: Json = {"matchLabels": {APP: LAUNCHER, **labels}}
-    if vmi_uids:
-        chosen["matchExpressions"] = [{"key": meta.KUBEVIRT_CREATED_BY, "operator": "In", "values": [*vmi_uids]}]
+    if vmis.uids:
+        values = [*vmis.uids]
+        chosen["matchExpressions"] = [{"key": meta.KUBEVIRT_CREATED_BY, "operator": vmis.operator, "values": values}]
     return chosen
 
 
@@ -124,12 +132,6 @@ def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) 
 def treatment_of(vmi: VMI, cluster: ClusterSettings | None) -> Treatment:
     """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none."""
     return treatment(vmi.eviction_strategy, "LiveMigratable" in vmi.conditions, cluster)
-
-
-def has_own_budgets(cluster: ClusterSettings | None) -> bool:
-    """Whether KubeVirt makes budgets for VMs that migrate. An unknown release counts as an old one."""
-    release = cluster.release if cluster is not None else None
-    return release is None or release < NO_BUDGETS_SINCE
 
 
 def foreign_budget(

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from controllers.shared.evictions import VMIChoice
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from poolhouse.api.kinds.warm_states import WarmState
@@ -118,8 +119,8 @@ class SetEvictionBudget(_Action):
     """Empty if there is none yet."""
     min_available: int
     reason: str
-    vmi_uids: tuple[str, ...]
-    """UIDs of the VMIs whose Pods it selects."""
+    vmis: VMIChoice
+    """The VMIs whose Pods it selects."""
 
 
 @dataclass(frozen=True)

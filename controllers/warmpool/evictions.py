@@ -22,7 +22,7 @@ from controllers.sets.eviction_budgets import (
     unknown_strategy,
 )
 from controllers.shared.conditions import condition
-from controllers.shared.evictions import treatment_of
+from controllers.shared.evictions import VMIChoice, treatment_of
 from controllers.shared.vmi import VMI, ObjectView
 from controllers.warmpool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -65,8 +65,9 @@ def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
     if why := conflict(_named(pool), facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
         return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     # A VM that a user migrates has two ready Pods for a moment.
-    least, uids = len(stopped) + sum(vmi.migrating for vmi in stopped), tuple(sorted(vmi.uid for vmi in stopped))
-    return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmi_uids=uids)
+    least = len(stopped) + sum(vmi.migrating for vmi in stopped)
+    chosen = VMIChoice("In", tuple(sorted(vmi.uid for vmi in stopped)))
+    return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmis=chosen)
 
 
 def _stopped_by_evictions(snapshot: WarmPoolSnapshot) -> Iterator[VMI]:

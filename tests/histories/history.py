@@ -168,7 +168,7 @@ class History(ABC):
                     self.world.note(await self.act())
 
     def _jump(self, by: timedelta) -> None:
-        self.world.jumped += by
+        self.world.jump(by)
         self.world.note(f"the clocks of the cluster jump by {by}")
 
     async def _change_node(self) -> None:
@@ -210,8 +210,7 @@ class History(ABC):
 
     @property
     def _rest_seconds(self) -> float:
-        """The engine stops a guest at a time of its clock, which it reaches later if the clock was set back."""
-        return REST_SECONDS + max(0.0, -self.world.jumped.total_seconds())
+        return REST_SECONDS + self.world.behind_seconds
 
     async def _converged(self) -> None:
         end = asyncio.get_running_loop().time() + self._rest_seconds

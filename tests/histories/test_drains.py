@@ -1,8 +1,10 @@
-"""All nodes of a cluster are drained one after another, as in an upgrade, under five pools of 20 VMs."""
+"""All nodes of a cluster are drained one after another, as in an upgrade, under five pools of 20 VMs. What the checks
+of drains in histories take for a move, and how long they wait."""
 
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from random import Random
 from typing import Any
 
@@ -13,7 +15,7 @@ from poolhouse.api.kinds import meta
 from tests.cluster.test_pool_chaos import complaints
 from tests.histories.api_server import is_deleting
 from tests.histories.client import Network
-from tests.histories.drains import NODE_NAMES, Drains, is_ready
+from tests.histories.drains import NODE_NAMES, Drains, is_moving, is_ready
 from tests.histories.pools import VMI_RESOURCE, PatchingPlace, build
 from tests.histories.world import HERE, Process, World, engine, quiet_logs
 from tests.virtual_loop import VirtualLoop
@@ -92,3 +94,34 @@ def test_a_cluster_upgrade_leaves_each_pool_its_minimum(strategy: str) -> None:
     assert found.world.violations == []
     assert found.least == dict.fromkeys(NAMES, REPLICAS if strategy == "LiveMigrate" else REPLICAS - MAX_UNAVAILABLE)
     assert max(found.seconds) < LIMIT_SECONDS / 30
+
+
+MARKED: Json = {"phase": "Running", "nodeName": "node-1", "evacuationNodeName": "node-1"}
+
+
+@pytest.mark.parametrize(
+    ("status", "moves"),
+    [
+        pytest.param(MARKED, True, id="marked by an eviction"),
+        pytest.param({**MARKED, "phase": "Scheduled"}, False, id="marked before its guest runs"),
+        pytest.param({**MARKED, "nodeName": "node-2"}, False, id="it has left the node"),
+        pytest.param({**MARKED, "migrationState": {"completed": True, "failed": True}}, False, id="could not move"),
+        pytest.param({**MARKED, "migrationState": {"completed": True}}, True, id="marked again on another node"),
+        pytest.param({"phase": "Running", "migrationState": {"targetNode": "node-2"}}, True, id="migrates"),
+        pytest.param({"phase": "Running", "migrationState": {"completed": True}}, False, id="has migrated"),
+    ],
+)
+def test_which_vmis_must_not_be_restarted(status: Json, moves: bool) -> None:
+    assert is_moving({"status": status}) is moves
+
+
+def test_a_clock_that_was_set_back_is_behind_the_times_that_it_gave() -> None:
+    async def seconds_behind() -> list[float]:
+        world, found = World(Random(1)), list[float]()
+        for hours in (1, -1, -1, 3):
+            world.jump(timedelta(hours=hours))
+            found.append(world.behind_seconds)
+        return found
+
+    with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        assert runner.run(seconds_behind()) == [0, 3600, 7200, 0]

@@ -62,6 +62,8 @@ class World:
     changes: int = 0
     jumped: timedelta = timedelta(0)
     """By how much the clocks of the cluster have jumped."""
+    latest: timedelta = timedelta(0)
+    """The largest value that `jumped` has had."""
     processes: int = 0
     crashes: int = 0
     """Crashes of processes at a failpoint."""
@@ -79,6 +81,17 @@ class World:
     def now(self) -> datetime:
         """The time of the API server and of the engine."""
         return BEGINNING + timedelta(seconds=asyncio.get_running_loop().time()) + self.jumped
+
+    def jump(self, by: timedelta) -> None:
+        self.jumped += by
+        self.latest = max(self.latest, self.jumped)
+
+    @property
+    def behind_seconds(self) -> float:
+        """How far the clocks of the cluster may be behind a time that they have given before. KubeVirt and the engine
+        wait for such times, for example to start a guest or to try a failed migration again (`handleMigrationBackoff`
+        in KubeVirt's migration.go), and then wait for as much longer."""
+        return (self.latest - self.jumped).total_seconds()
 
     def api(self, actor: str, network: Network | None = None, skew_seconds: float = 0.0) -> Api:
         return Api(cast(Any, self.transport(actor, network, skew_seconds)), actor)

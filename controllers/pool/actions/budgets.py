@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from controllers.pool.actions.base import Action
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.evictions import EvictionBudget, selector
+from controllers.shared.evictions import ALL_VMIS, EvictionBudget, VMIChoice, selector
 from poolhouse.api.kinds import meta
 
 
@@ -16,12 +16,12 @@ class SetEvictionBudget(Action, past="limited the evictions by PodDisruptionBudg
     """empty if there is none yet"""
     min_available: int
     reason: str
-    vmi_uids: tuple[str, ...] = ()
-    """empty, because the budget selects the Pods of all VMs"""
+    vmis: VMIChoice = ALL_VMIS
+    """the VMIs whose Pods it selects"""
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         pool, others = snapshot.pool, (each for each in snapshot.budgets or () if each.name != self.name)
-        uid, selected = self.uid or f"{self.name} (simulated)", selector({meta.POOL: pool.name})
+        uid, selected = self.uid or f"{self.name} (simulated)", selector({meta.POOL: pool.name}, self.vmis)
         own = EvictionBudget(
             pool.namespace, self.name, uid, pool.uid, min_available=self.min_available, selector=selected
         )

@@ -2,9 +2,14 @@
 
 The budget is for VMs that an eviction stops. KubeVirt moves the others. It is a number of Pods that must stay ready,
 and always lower than the number of VMs that are meant to run: else no drain would end.
+
+A Pod keeps the labels with which it was made, also when its VM leaves the pool, and a VM that migrates has two ready
+Pods before its VMI says so. Each such Pod would make room for the eviction of a VM that should stay. So the budget
+selects only the Pods of VMs of the pool that an eviction stops, and leaves out the other VMIs by their UIDs, from their
+creation on.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
@@ -24,7 +29,7 @@ from controllers.sets.eviction_budgets import (
     unknown_strategy,
 )
 from controllers.shared.conditions import condition
-from controllers.shared.evictions import Treatment, has_own_budgets, treatment, treatment_of
+from controllers.shared.evictions import Treatment, VMIChoice, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds import meta
@@ -36,40 +41,81 @@ Wish = BudgetWish[PoolReason]
 @once
 def wish(snapshot: PoolSnapshot) -> Wish:
     """The budget that the pool needs."""
-    if snapshot.pool.deleting:
-        return Wish(reason=DELETED)
-    running = [(vmi, treatment_of(vmi, snapshot.cluster)) for vmi in _running(snapshot)]
-    if why := endless(snapshot.pool, snapshot.budgets, [vmi for vmi, found in running if found == "Stop"]):
-        return Wish(reason=why, failure=PoolReason.FOREIGN_EVICTION_BUDGET)
-    return _wish(snapshot, running)
-
-
-def _wish(snapshot: PoolSnapshot, running: Sequence[tuple[VMI, Treatment]]) -> Wish:
-    """The same, if the pool stays, and a drain can end."""
-    if snapshot.pool.spec.eviction_budget == "Disabled":
-        return Wish(reason="spec.evictionBudget is Disabled")
-    meant = meant_to_run(snapshot)
-    if meant <= snapshot.pool.max_unavailable:
-        return Wish(reason=f"{count_noun(meant, 'VM')} should run, and maxUnavailable allows the stop of all")
-    found = {found for _, found in running} or {
-        treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
-    }
-    if "Unknown" in found:
+    for why_none, failure in NO_BUDGET:
+        if why := why_none(snapshot):
+            return Wish(reason=why, failure=failure)
+    if "Unknown" in _treatments(snapshot):
         return unknown_strategy(snapshot.pool, snapshot.budgets, PoolReason.EVICTION_STRATEGY_UNKNOWN)
-    if "Stop" not in found:
-        return Wish(reason="an eviction moves its VMs")
-    if "Move" in found and has_own_budgets(snapshot.cluster):
-        why = "KubeVirt makes a PodDisruptionBudget for those VMs that migrate, and two for one Pod would stop a drain"
-        return Wish(reason=why, failure=PoolReason.KUBEVIRT_EVICTION_BUDGETS)
-    if snapshot.budgets is None:
-        return Wish(reason=UNREADABLE, failure=PoolReason.EVICTION_BUDGETS_UNREADABLE)
-    if why := conflict(snapshot.pool, snapshot.budgets, [vmi for vmi, _ in running], "spec.evictionBudget"):
-        return Wish(reason=why, failure=PoolReason.FOREIGN_EVICTION_BUDGET)
-    # A VM that migrates has two ready Pods for a moment, and the second one must not make room for an eviction.
-    # So must the Pod of a VM that has left the pool, and has kept its label.
-    other_pods = sum(vmi.migrating for vmi, _ in running) + snapshot.foreign_pods
-    least = meant - snapshot.pool.max_unavailable
-    return Wish(least + other_pods, f"{least} of {count_noun(meant, 'VM')} must stay available")
+    stopped, moved = _running(snapshot)["Stop"], _running(snapshot)["Move"]
+    # A user may migrate VMs that an eviction stops, and the second Pod must not make room for an eviction.
+    least = _least(snapshot) - _available_elsewhere(snapshot) + sum(vmi.migrating for vmi in stopped)
+    left_out = VMIChoice("NotIn", tuple(sorted([*snapshot.foreign_vmis, *(vmi.uid for vmi in moved)])))
+    must_stay = f"{_least(snapshot)} of {count_noun(meant_to_run(snapshot), 'VM')} must stay available"
+    return Wish(least, must_stay, vmis=left_out)
+
+
+def _deleted(snapshot: PoolSnapshot) -> str:
+    return DELETED if snapshot.pool.deleting else ""
+
+
+def _endless(snapshot: PoolSnapshot) -> str:
+    return endless(snapshot.pool, snapshot.budgets, _running(snapshot)["Stop"])
+
+
+def _disabled(snapshot: PoolSnapshot) -> str:
+    return "spec.evictionBudget is Disabled" if snapshot.pool.spec.eviction_budget == "Disabled" else ""
+
+
+def _all_may_stop(snapshot: PoolSnapshot) -> str:
+    meant = count_noun(meant_to_run(snapshot), "VM")
+    return f"{meant} should run, and maxUnavailable allows the stop of all" if _least(snapshot) <= 0 else ""
+
+
+def _none_stops(snapshot: PoolSnapshot) -> str:
+    return "an eviction moves its VMs" if _treatments(snapshot) == {"Move"} else ""
+
+
+def _unreadable(snapshot: PoolSnapshot) -> str:
+    return UNREADABLE if snapshot.budgets is None else ""
+
+
+def _conflict(snapshot: PoolSnapshot) -> str:
+    return conflict(snapshot.pool, snapshot.budgets or (), _running(snapshot)["Stop"], "spec.evictionBudget")
+
+
+def _enough_elsewhere(snapshot: PoolSnapshot) -> str:
+    found = _available_elsewhere(snapshot)
+    return f"{count_noun(found, 'VM')} that an eviction moves are enough" if _least(snapshot) <= found else ""
+
+
+NO_BUDGET: tuple[tuple[Callable[[PoolSnapshot], str], PoolReason | None], ...] = (
+    (_deleted, None),
+    (_endless, PoolReason.FOREIGN_EVICTION_BUDGET),
+    (_disabled, None),
+    (_all_may_stop, None),
+    (_none_stops, None),
+    (_unreadable, PoolReason.EVICTION_BUDGETS_UNREADABLE),
+    (_conflict, PoolReason.FOREIGN_EVICTION_BUDGET),
+    (_enough_elsewhere, None),
+)
+"""Why a pool has no budget, in this order, and the reason of the condition if it needs one all the same."""
+
+
+def _treatments(snapshot: PoolSnapshot) -> set[Treatment]:
+    """What an eviction does to the VMs that run, or to those that are to run."""
+    of_template = treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
+    return {each for each, vmis in _running(snapshot).items() if vmis} or {of_template}
+
+
+def _available_elsewhere(snapshot: PoolSnapshot) -> int:
+    """The available VMs that an eviction moves, whose Pods the budget leaves out."""
+    counted = {vm.uid for vm in snapshot.counted}
+    return sum(vmi.ready and vmi.owner_uid in counted for vmi in _running(snapshot)["Move"])
+
+
+def _least(snapshot: PoolSnapshot) -> int:
+    """The VMs that must stay available."""
+    return meant_to_run(snapshot) - snapshot.pool.max_unavailable
 
 
 _STRATEGY = "spec", "template", "spec", "evictionStrategy"
@@ -82,9 +128,14 @@ def meant_to_run(snapshot: PoolSnapshot) -> int:
     return min(snapshot.pool.spec.replicas, existing + created)
 
 
-def _running(snapshot: PoolSnapshot) -> list[VMI]:
-    vmis = (vm.vmi for vm in snapshot.vms)
-    return [vmi for vmi in vmis if vmi is not None and not (vmi.final or vmi.deleting)]
+@once
+def _running(snapshot: PoolSnapshot) -> Mapping[Treatment, Sequence[VMI]]:
+    """The VMIs of the pool's VMs, by what an eviction does to them."""
+    found: dict[Treatment, list[VMI]] = {"Stop": [], "Move": [], "Unknown": []}
+    for vm in snapshot.vms:
+        if vm.vmi is not None and not (vm.vmi.final or vm.vmi.deleting):
+            found[treatment_of(vm.vmi, snapshot.cluster)].append(vm.vmi)
+    return found
 
 
 def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -101,13 +152,13 @@ def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     kind, wanted, refusal = "EvictionBudgetFailure", wish(snapshot), snapshot.budget_refusal
-    least, available = wanted.min_available or 0, sum(vm.should_run and vm.available for vm in snapshot.active)
+    available = sum(vm.should_run and vm.available for vm in snapshot.active)
     if refusal is not None and any(_needed(snapshot)):
         message = describe_refusal(snapshot.pool, snapshot.budgets or (), wanted, refusal)
         yield condition(kind, True, PoolReason.EVICTION_BUDGET_REFUSED, message)
     elif wanted.failure is not None:
         yield condition(kind, True, wanted.failure, wanted.reason)
-    elif available <= least and least and (why := why_not_started(snapshot)):
+    elif wanted.min_available and available <= _least(snapshot) and (why := why_not_started(snapshot)):
         message = f"a drain must wait, because {wanted.reason}, and only {available} are available: {why}"
         yield condition(kind, True, PoolReason.EVICTIONS_BLOCKED, message)
     else:

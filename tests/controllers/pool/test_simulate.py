@@ -13,6 +13,7 @@ from controllers.pool.simulate import answer, hypothetical_snapshot, rows, simul
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
+from controllers.shared.evictions import ALL_VMIS
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
@@ -72,7 +73,7 @@ def test_a_simulation_reports_blocked_scale_in() -> None:
 
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: str(kind.__name__))
 def test_every_action_leads_somewhere(kind: type) -> None:
-    given = {"name": "web-1", "uid": "u-web-1", "vmi_uid": "run-web-1", "ordinal": 1}
+    given = {"name": "web-1", "uid": "u-web-1", "vmi_uid": "run-web-1", "ordinal": 1, "vmis": ALL_VMIS}
     action = kind(**{each.name: given.get(each.name, "") for each in fields(kind)})
     assert isinstance(action.after(snapshot(1, vm(1))), PoolSnapshot)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.sets.eviction_budgets import Refusal
-from controllers.shared.evictions import EvictionBudget, selector
+from controllers.shared.evictions import EvictionBudget, VMIChoice, selector
 from controllers.warmpool.actions import BudgetAction, SetEvictionBudget
 from controllers.warmpool.evictions import seconds_until_allowed
 from controllers.warmpool.plan import plan
@@ -49,13 +49,17 @@ def deleted(observed: WarmPoolSnapshot) -> WarmPoolSnapshot:
 def budget(
     *names: str, name: str = "web-claims", owner: str = UID, least: int | None = None, **labels: str
 ) -> EvictionBudget:
-    pods = selector(LABELS, [f"run-{each}" for each in names]) if not labels else {"matchLabels": labels}
+    pods = (
+        selector(LABELS, VMIChoice("In", tuple(f"run-{each}" for each in names)))
+        if not labels
+        else {"matchLabels": labels}
+    )
     return EvictionBudget("ns", name, f"u-{name}", owner, min_available=len(names) or least, selector=pods)
 
 
 def outline(observed: WarmPoolSnapshot) -> list[Any]:
     found = [each for each in plan(observed, NOW).actions if isinstance(each, BudgetAction)]
-    return [(a.uid, a.min_available, *a.vmi_uids) if isinstance(a, SetEvictionBudget) else "delete" for a in found]
+    return [(a.uid, a.min_available, *a.vmis.uids) if isinstance(a, SetEvictionBudget) else "delete" for a in found]
 
 
 def refused(observed: WarmPoolSnapshot, wait: float = 0.0) -> WarmPoolSnapshot:

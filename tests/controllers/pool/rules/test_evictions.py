@@ -15,7 +15,15 @@ from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.eviction_budgets import Refusal
-from controllers.shared.evictions import EvictionBudget, build_budget, foreign_budget, parse_budget, selector, treatment
+from controllers.shared.evictions import (
+    EvictionBudget,
+    VMIChoice,
+    build_budget,
+    foreign_budget,
+    parse_budget,
+    selector,
+    treatment,
+)
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
@@ -32,6 +40,7 @@ def running(ordinal: int, strategy: str = "", **of_vmi: Any) -> VM:
 
 
 FOUR = tuple(map(running, range(1, 5)))
+MOVED = running(1, "LiveMigrate")
 
 
 def seen(*vms: VM, budgets: tuple[EvictionBudget, ...] | None = (), replicas: int = 4, **spec: Any) -> PoolSnapshot:
@@ -40,8 +49,10 @@ def seen(*vms: VM, budgets: tuple[EvictionBudget, ...] | None = (), replicas: in
     )
 
 
-def budget(name: str = "web", owner: str = "u-web", least: int | None = 3, **selected: str) -> EvictionBudget:
-    chosen = {"matchLabels": selected} if selected else OURS
+def budget(
+    name: str = "web", owner: str = "u-web", least: int | None = 3, left_out: tuple[str, ...] = (), **selected: str
+) -> EvictionBudget:
+    chosen = {"matchLabels": selected} if selected else selector({meta.POOL: "web"}, VMIChoice("NotIn", left_out))
     return EvictionBudget("default", name, f"u-{name}", owner, min_available=least, selector=chosen)
 
 
@@ -61,15 +72,21 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
         pytest.param(seen(*FOUR, budgets=(budget(least=2),)), [("u-web", 3)], id="the pool has grown"),
         pytest.param(seen(*FOUR, budgets=(budget(least=None),)), [("u-web", 3)], id="somebody wrote a percentage"),
         pytest.param(
-            replace(seen(*FOUR), foreign_pods=1),
-            [("", 4)],
+            replace(seen(*FOUR), foreign_vmis=("left",)),
+            [("", 3, "left")],
             id="a VM that has left the pool makes no room for an eviction",
         ),
+        pytest.param(
+            replace(seen(*FOUR, budgets=(budget(left_out=("left",)),)), foreign_vmis=("left",)),
+            [],
+            id="neither does it when it gets ready or migrates",
+        ),
+        pytest.param(seen(*FOUR, budgets=(budget(left_out=("left",)),)), [("u-web", 3)], id="it is gone, or is back"),
         pytest.param(seen(*FOUR[:3]), [("", 3)], id="a VM that is missing counts: it is about to be created"),
         pytest.param(seen(*FOUR, replicas=3), [("", 2)], id="a VM above replicas does not count"),
         pytest.param(seen(*FOUR[:3], halted(4)), [("", 2)], id="a halted VM does not count"),
         pytest.param(seen(*FOUR[:3], leaving(4)), [("", 3)], id="nor a VM that is deleted, but the one after it"),
-        pytest.param(seen(*FOUR[:3], running(4, migrating=True)), [("", 4)], id="a VM that migrates has two Pods"),
+        pytest.param(seen(*FOUR[:3], running(4, migrating=True)), [("", 4)], id="a user migrates a VM: two Pods"),
         pytest.param(seen(*FOUR, budgets=(budget(),), paused=True, maxUnavailable=2), [("u-web", 2)], id="paused"),
         pytest.param(seen(*map(halted, range(1, 5))), [], id="a halted pool has none"),
         pytest.param(seen(*map(halted, range(1, 5)), budgets=(budget(),)), [DELETE], id="a halted pool loses it"),
@@ -86,9 +103,30 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
         pytest.param(seen(*FOUR, budgets=None), [], id="budgets are unknown"),
         pytest.param(seen(*(running(n, "LiveMigrate") for n in range(1, 5))), [], id="an eviction moves the VMs"),
         pytest.param(seen(*(running(n, "External") for n in range(1, 5))), [], id="another controller moves the VMs"),
-        pytest.param(seen(running(1, "LiveMigrate"), *FOUR[1:]), [("", 3)], id="it moves one of them"),
+        pytest.param(seen(MOVED, *FOUR[1:]), [("", 2, "run-web-1")], id="it moves one of them, which stays available"),
         pytest.param(
-            replace(seen(running(1, "LiveMigrate"), *FOUR[1:]), cluster=V1_5), [], id="KubeVirt has a budget for one"
+            seen(running(1, "LiveMigrate", migrating=True), *FOUR[1:]),
+            [("", 2, "run-web-1")],
+            id="its second Pod makes no room for an eviction",
+        ),
+        pytest.param(
+            seen(running(1, "LiveMigrate", ready=False), *FOUR[1:]), [("", 3, "run-web-1")], id="it is not available"
+        ),
+        pytest.param(
+            seen(leaving(1, vmi=MOVED.vmi), *FOUR[1:]), [("", 3, "run-web-1")], id="nor is it while it is deleted"
+        ),
+        pytest.param(
+            seen(*(running(n, "LiveMigrate") for n in (1, 2, 3)), FOUR[3]), [], id="the VMs that it moves are enough"
+        ),
+        pytest.param(
+            replace(seen(MOVED, *FOUR[1:]), cluster=V1_5),
+            [("", 2, "run-web-1")],
+            id="an old KubeVirt has a budget for the one that it moves",
+        ),
+        pytest.param(
+            seen(MOVED, *FOUR[1:], budgets=(budget("mine", "", **{meta.KUBEVIRT_CREATED_BY: "run-web-1"}),)),
+            [("", 2, "run-web-1")],
+            id="a budget of a VM that it moves",
         ),
         pytest.param(replace(seen(*FOUR), cluster=V1_5), [("", 3)], id="an old KubeVirt has none for these"),
         pytest.param(replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None), [], id="the strategy is unknown"),
@@ -108,7 +146,10 @@ SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
 )
 def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: list[Any]) -> None:
     def outline(action: Action) -> Any:
-        return (action.uid, action.min_available) if isinstance(action, SET) else type(action)
+        if isinstance(action, SET):
+            assert action.vmis.operator == "NotIn"
+            return action.uid, action.min_available, *action.vmis.uids
+        return type(action)
 
     assert [outline(each) for each in keep_budget(observed, NOW)] == actions
 
@@ -146,16 +187,16 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
         ),
         pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
         pytest.param(
-            replace(seen(running(1, "LiveMigrate"), *FOUR[1:]), cluster=V1_5),
-            PoolReason.KUBEVIRT_EVICTION_BUDGETS,
-            "KubeVirt",
-            id="two of KubeVirt",
-        ),
-        pytest.param(
             seen(*FOUR[:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
             PoolReason.EVICTIONS_BLOCKED,
             "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
             id="no node has room for a VM, and a drain waits",
+        ),
+        pytest.param(
+            seen(MOVED, *FOUR[1:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
+            PoolReason.EVICTIONS_BLOCKED,
+            "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
+            id="the same while one of the VMs migrates when it is evicted",
         ),
         pytest.param(
             replace(seen(*FOUR), cluster=None),
@@ -265,5 +306,5 @@ def test_a_budget_of_an_earlier_pool_is_known_by_its_label() -> None:
 
 
 def test_two_revisions_with_two_strategies_have_one_budget() -> None:
-    observed = seen(running(1, "LiveMigrate"), *FOUR[1:])
-    assert wish(replace(observed, revisions=(OLD, RUNS))).min_available == 3
+    observed = seen(MOVED, *FOUR[1:])
+    assert wish(replace(observed, revisions=(OLD, RUNS))).min_available == 2

@@ -99,16 +99,22 @@ def is_live(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 
 def moves(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """Whether KubeVirt migrates the VM to change it."""
-    return any(each.moves for each in live_fields(snapshot, vm))
+    """Whether KubeVirt migrates the VM to change it, or after it has changed it."""
+    return vm.vmi is not None and live_updates.moves(live_fields(snapshot, vm), vm.vmi.guest, snapshot.cluster)
+
+
+def _needs_migration(snapshot: PoolSnapshot, vm: VM) -> bool:
+    assert vm.vmi is not None
+    return live_updates.needs_migration(live_fields(snapshot, vm), snapshot.revision.live, vm.vmi.guest)
 
 
 def describe(snapshot: PoolSnapshot, vm: VM) -> str:
     """What KubeVirt changes in the guest."""
-    assert vm.vmi is not None
-    fields = live_fields(snapshot, vm)
-    by = "by a live migration" if any(each.moves for each in fields) else "without a migration"
-    return f"KubeVirt changes the running VM {by}: {', '.join(_change(each, snapshot, vm) for each in fields)}"
+    how = "without a migration"
+    if moves(snapshot, vm):
+        how = "by a live migration" if _needs_migration(snapshot, vm) else "and migrates it afterwards"
+    changes = ", ".join(_change(each, snapshot, vm) for each in live_fields(snapshot, vm))
+    return f"KubeVirt changes the running VM {how}: {changes}"
 
 
 def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
@@ -197,8 +203,10 @@ def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
         return "KubeVirt moves it to another node, where it gets the change"
     if not live_updates.is_accepted(fields, vm.live, vmi.guest):
         return "KubeVirt has not accepted the change of the running VM yet"
-    if not moves(snapshot, vm):
-        return "KubeVirt has not plugged or unplugged all its disks: see the conditions of its VMI"
+    if not _needs_migration(snapshot, vm):
+        return (
+            "KubeVirt and its guest have not plugged or unplugged all its NICs and disks: see the conditions of its VMI"
+        )
     if live_updates.is_given(fields, vm.live, vmi.guest):
         return "its guest does not use the added memory yet, for which it needs the driver virtio_mem"
     if not snapshot.movable:

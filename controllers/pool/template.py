@@ -26,6 +26,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import NameGeneration
 from poolhouse.api.kinds.vm_documents import run_strategy
+from poolhouse.api.kubevirt.live_devices import ABSENT
 
 
 def build_vm(
@@ -127,6 +128,7 @@ def merge_template(live: Json, base: Json | None, new: Json) -> Json:
     _set_run_strategy(found["spec"], live.get("spec") or {}, (base or {}).get("spec"), new["spec"])
     _forget_revision_names(found["spec"], live.get("spec") or {}, new["spec"])
     _addresses(found, live, base, new)
+    _plug_again(found, base, new)
     return found
 
 
@@ -225,6 +227,17 @@ def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
         was, now = (_named(each.get("interfaces"), interface["name"]) for each in (before, wanted))
         if was and interface.get("model") != was.get("model"):
             _forget(interface, now)
+
+
+def _plug_again(found: Json, base: Json | None, new: Json) -> None:
+    """Removes `state: absent` from a NIC that an earlier template removed, and the new one has again. KubeVirt may not
+    have taken the NIC out of the VM yet."""
+    wanted, once = (_devices(each).get("interfaces") for each in (new, base or {}))
+    for interface in _devices(found).get("interfaces") or ():
+        name = interface["name"]
+        is_new = bool(_named(wanted, name)) and not _named(once, name)
+        if is_new and interface.get("state") == ABSENT and _named(wanted, name).get("state") != ABSENT:
+            del interface["state"]
 
 
 def _forget(device: Json, wanted: Json) -> None:

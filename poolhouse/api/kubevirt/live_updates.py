@@ -123,7 +123,7 @@ class LiveField:
     name: str
     """in `LiveFields`"""
     moves: bool
-    """whether the change reaches the guest by a live migration"""
+    """whether KubeVirt migrates the guest for the change"""
     source: str
     """the function in KubeVirt that makes the change"""
     refusal: Callable[[Value, RunningGuest], str] = lambda new, guest: ""
@@ -330,7 +330,20 @@ def refusal(
     reasons = (each.refusal(each.value(wanted), guest) for each in fields)
     if reason := next(filter(None, reasons), ""):
         return reason
-    return _why_no_migration(guest, settings) if any(each.moves for each in fields) else ""
+    return _why_no_migration(guest, settings) if needs_migration(fields, wanted, guest) else ""
+
+
+def needs_migration(fields: Iterable[LiveField], wanted: LiveFields, guest: RunningGuest) -> bool:
+    """Whether the guest gets the wanted fields only by a live migration. KubeVirt unplugs NICs where the guest runs."""
+    added = names_of(wanted.nics) - names_of(guest.shown.nics)
+    return any(each.moves and (each.name != "nics" or bool(added)) for each in fields)
+
+
+def moves(fields: Iterable[LiveField], guest: RunningGuest, settings: ClusterSettings | None) -> bool:
+    """Whether KubeVirt migrates the guest for these fields. After it has unplugged a NIC, it migrates a guest if it
+    can, because the Pod still has the network (`shouldMigrateOnIfaceUnplug` in pkg/network/migration/evaluator.go)."""
+    possible = settings is not None and not _why_no_migration(guest, settings)
+    return possible and any(each.moves for each in fields)
 
 
 def _why_no_migration(guest: RunningGuest, settings: ClusterSettings) -> str:

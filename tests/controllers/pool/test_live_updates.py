@@ -150,6 +150,44 @@ def test_what_the_pool_does(observed: PoolSnapshot, expected: list[tuple[str, st
 
 
 PLACED = replace(AFTER, live=replace(ONE, placement="there"))
+WITH_NIC = replace(ONE, nics=("blue",))
+WITHOUT_NIC = replace(AFTER, live=ONE)
+UNPLUGGED: dict[str, Any] = {"revisions": (replace(BEFORE, live=WITH_NIC), WITHOUT_NIC), "revision": WITHOUT_NIC}
+NO_MIGRATIONS = {"cluster": ClusterSettings(versions=("v1.9.0",))}
+
+
+def nic_guest(asked: LiveFields, shown: LiveFields, **given: Any) -> RunningGuest:
+    return replace(guest(**given), spec=asked, shown=shown)
+
+
+@pytest.mark.parametrize(
+    ("observed", "how"),
+    [
+        pytest.param(
+            pool(running(1, guest=nic_guest(WITH_NIC, WITH_NIC)), **UNPLUGGED),
+            "and migrates it afterwards",
+            id="the Pod loses its network",
+        ),
+        pytest.param(
+            pool(running(1, guest=nic_guest(WITH_NIC, WITH_NIC)), **UNPLUGGED, **NO_MIGRATIONS),
+            "without a migration",
+            id="the Pod keeps its network",
+        ),
+        pytest.param(
+            pool(running(1, guest=nic_guest(WITH_NIC, WITH_NIC, not_migratable="GPU")), **UNPLUGGED),
+            "without a migration",
+            id="nor does a VM that cannot move",
+        ),
+    ],
+)
+def test_a_guest_loses_its_nic_where_it_runs(observed: PoolSnapshot, how: str) -> None:
+    (update,) = (each for each in plan(observed, NOW).actions if isinstance(each, Update))
+    assert update.reason == f"KubeVirt changes the running VM {how}: NIC blue removed"
+
+
+def test_a_guest_that_keeps_a_removed_nic_is_waited_for() -> None:
+    keeps = written(1, live=ONE, guest=nic_guest(ONE, WITH_NIC))
+    assert "its guest have not plugged or unplugged" in waits(pool(keeps, **UNPLUGGED))["web-1"]
 
 
 def test_another_placement_waits_for_no_window_because_nothing_moves() -> None:

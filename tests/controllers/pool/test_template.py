@@ -291,6 +291,20 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
             id="a further disk comes beside those there are",
         ),
         pytest.param(
+            vm(devices(interfaces=[MAC | {"state": "absent"}])),
+            vm(devices(interfaces=[])),
+            vm(devices(interfaces=[NIC])),
+            vm(devices(interfaces=[MAC])),
+            id="a NIC returns before KubeVirt has taken it out of the VM",
+        ),
+        pytest.param(
+            vm(devices(interfaces=[MAC | {"state": "absent"}])),
+            vm(devices(interfaces=[NIC])),
+            vm({"x": 1, **devices(interfaces=[NIC])}),
+            vm({"x": 1, **devices(interfaces=[MAC | {"state": "absent"}])}),
+            id="a NIC that a user takes out of the VM",
+        ),
+        pytest.param(
             vm(instancetype={"name": "small", "kind": "K", "revisionName": "of-small"}),
             vm(instancetype={"name": "small", "kind": "K"}),
             vm(instancetype={"name": "large", "kind": "K"}),

@@ -209,7 +209,7 @@ def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
         )
     if live_updates.is_given(fields, vm.live, vmi.guest):
         return "its guest does not use the added memory yet, for which it needs the driver virtio_mem"
-    if not snapshot.movable:
+    if snapshot.targets is not None and not snapshot.targets - {vmi.node}:
         return "it must move for the change, and no second node can take VMs"
     if vmi.guest.failure and vmi.guest.failed_at >= vm.live_update_since:
         return f"its migration failed, and KubeVirt tries again: {vmi.guest.failure}"

@@ -208,10 +208,10 @@ class Stores:
         names = {vm.vmi.node for vm in vms if vm.vmi is not None}
         return frozenset(name for name in names if (node := self.nodes.get(("", name))) is not None and node.cordoned)
 
-    def movable(self) -> bool:
-        """Whether two nodes or more can take VMs. True for a user who may not see nodes."""
+    def targets(self) -> frozenset[str] | None:
+        """Two nodes that can take VMs, or as many as there are. None for a user who may not see nodes."""
         able = (node for node in self.nodes.all() if node.ready and node.labels.get(SCHEDULABLE) == "true")
-        return not len(self.nodes) or len([*islice((node for node in able if not node.cordoned), 2)]) == 2
+        return frozenset(islice((node.name for node in able if not node.cordoned), 2)) if len(self.nodes) else None
 
     def waiting_for_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
@@ -286,7 +286,7 @@ def observe(
         zones=stores.zones(pool, vms),
         nodes=_nodes(stores, pool, vms),
         cluster=stores.cluster(),
-        movable=stores.movable(),
+        targets=stores.targets(),
         cordoned=stores.cordoned(vms),
         budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
         excess=beyond,

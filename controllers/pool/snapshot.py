@@ -162,8 +162,8 @@ class PoolSnapshot:
     """The settings of the KubeVirt object; None if they are unknown."""
     unread: Mapping[str, str] = field(default_factory=dict)
     """Why the instance types of revisions are unknown, by label of the revision."""
-    movable: bool = True
-    """Whether two nodes or more can take VMs, so that a VM can migrate."""
+    targets: frozenset[str] | None = None
+    """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
     cordoned: frozenset[str] = frozenset()
     """The nodes of VMs that take no further VMs, as while they are drained."""
     budgets: Sequence[EvictionBudget] | None = None

@@ -31,6 +31,7 @@ CLUSTER = ClusterSettings(versions=("v1.9.0",), update_methods=frozenset({"LiveM
 ONE, TWO = LiveFields(sockets=1, memory=GIB), LiveFields(sockets=2, memory=GIB)
 BEFORE, AFTER = replace(OLD, restart_hash="same", live=ONE), replace(REVISION, restart_hash="same", live=TWO)
 OLDEST: dict[str, Any] = {"selectionPolicy": {"basePolicy": "Oldest"}}
+ALONE = frozenset({"node-1"})
 NO_WINDOW = {"maintenanceWindows": [{"schedule": "0 0 1 1 *", "durationSeconds": 600}]}
 
 
@@ -62,7 +63,7 @@ def written(ordinal: int, *, seconds: float = 1, **given: Any) -> VM:
 
 def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
     proactive = OLDEST | ({"liveUpdate": choice} if choice else {})
-    observed = {key: given.pop(key) for key in ("cluster", "movable", "revision", "revisions") if key in given}
+    observed = {key: given.pop(key) for key in ("cluster", "targets", "revision", "revisions") if key in given}
     facts = {"cluster": CLUSTER, "revision": AFTER, "revisions": (BEFORE, AFTER), **observed}
     spec = {"maxUnavailable": 1, "updateStrategy": {"proactive": proactive}, **given}
     return snapshot(a_pool(len(vms), **spec), *vms, **facts)
@@ -214,7 +215,12 @@ def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> N
             pool(written(1, guest=guest(2, current_memory=GIB // 2))), "needs the driver virtio_mem", id="no driver"
         ),
         pytest.param(
-            pool(written(1, guest=guest(2, shown=1)), movable=False), "no second node can take VMs", id="one node"
+            pool(written(1, guest=guest(2, shown=1)), targets=ALONE), "no second node can take VMs", id="one node"
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2, shown=1)), targets=frozenset({"node-2"})),
+            "has not begun the migration",
+            id="its own node is cordoned, and another one is not",
         ),
         pytest.param(
             pool(written(1, guest=guest(2, shown=1, failed_at=ago(0), failure="too slow"))),
@@ -227,7 +233,7 @@ def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> N
             id="an earlier migration failed",
         ),
         pytest.param(
-            pool(written(1, seconds=601, guest=guest(2, shown=1)), choice="Require", movable=False),
+            pool(written(1, seconds=601, guest=guest(2, shown=1)), choice="Require", targets=ALONE),
             "Require, so that it does not restart: KubeVirt has not changed the running VM within 600 s: it must move",
             id="with Require it waits after the deadline",
         ),
@@ -344,7 +350,7 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
 
 
 def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:
-    observed = pool(written(1, guest=guest(2, shown=1)), choice="Require", movable=False)
+    observed = pool(written(1, guest=guest(2, shown=1)), choice="Require", targets=ALONE)
     status = observed.pool.status.model_copy(
         update={"update_revision": AFTER.name, "observed_generation": 1, "last_progress_time": ago(601)}
     )

@@ -13,8 +13,8 @@ from controllers.claim.evictions import evicting_since
 from controllers.claim.pod_notes import PodNote, informer_of
 from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component, ControllerContext
-from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
-from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
+from controllers.shared.data_sources import DataSource
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.replica_limits import enqueue_after_changes, limit_of
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -47,13 +47,13 @@ from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
+from poolhouse.runtime.resource import VMS, Key
 from poolhouse.runtime.store import Store
 
 EXPECTATIONS_SECONDS = 30.0
@@ -78,7 +78,8 @@ class Informers:
     budgets: OptionalInformer[EvictionBudget]
 
     @classmethod
-    def connect(cls, api: Api, virtual_node: str) -> Self:
+    def connect(cls, context: ControllerContext, virtual_node: str) -> Self:
+        api = context.api
         return cls(
             warm_pool.SOURCE.informer(api),
             WARM_VMS.informer(api),
@@ -86,9 +87,9 @@ class Informers:
             WARM_NODES.informer(api),
             SOURCE.informer(api.urgent),
             informer_of(api, virtual_node) if virtual_node else None,
-            OptionalInformer(api, DATA_SOURCES, parse_data_source),
-            OptionalInformer(api, KUBEVIRTS, excerpt),
-            BUDGET_SOURCE.optional_informer(api),
+            context.data_sources,
+            context.kubevirts,
+            context.budgets,
         )
 
     @property
@@ -250,7 +251,7 @@ def build(
     agents. `virtual_node` is the name of the Node whose Pods have claims. `process_id` differs between processes, so
     that they generate different VM names. The default is random."""
     api = context.api
-    informers = Informers.connect(api, virtual_node)
+    informers = Informers.connect(context, virtual_node)
     pools, evictions = informers.pools.store, Evictions(informers)
     ec2 = build_ec2(api, ec2_settings, partial(warm_pool.deletion_policy, pools))
     vm_cache, instance_cache, demand = informers.cache, ec2.cache.warm_vms, Demand()

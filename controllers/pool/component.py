@@ -29,8 +29,8 @@ from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VMRes
 from controllers.sets.simulation import PlanEndpoint
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.component import Component, ControllerContext
-from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
-from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
+from controllers.shared.data_sources import DataSource
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.replica_limits import ReplicaLimits, enqueue_after_changes, limit_of
 from controllers.shared.sources import NODE_SOURCE, Node
 from controllers.shared.status_writer import StatusWriter
@@ -39,14 +39,13 @@ from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose, excerpt
-from poolhouse.runtime.api import Api
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import KUBEVIRTS, VMS, Key
+from poolhouse.runtime.resource import VMS, Key
 from poolhouse.service.prometheus import Prometheus
 
 SETTLE_SECONDS = 30.0
@@ -76,7 +75,8 @@ class Informers:
     budgets: OptionalInformer[EvictionBudget]
 
     @classmethod
-    def connect(cls, api: Api) -> Self:
+    def connect(cls, context: ControllerContext) -> Self:
+        api = context.api
         return cls(
             POOL_SOURCE.informer(api),
             VM_SOURCE.informer(api),
@@ -87,9 +87,9 @@ class Informers:
             SNAPSHOT_SOURCE.optional_informer(api),
             RESTORE_SOURCE.optional_informer(api),
             DATA_VOLUME_SOURCE.optional_informer(api),
-            OptionalInformer(api, DATA_SOURCES, parse_data_source),
-            OptionalInformer(api, KUBEVIRTS, excerpt),
-            BUDGET_SOURCE.optional_informer(api),
+            context.data_sources,
+            context.kubevirts,
+            context.budgets,
         )
 
     @property
@@ -163,7 +163,7 @@ def _controller(context: ControllerContext, stores: Stores) -> PoolController:
 def build(context: ControllerContext, prometheus: Prometheus | None = None) -> Component:
     """Without a Prometheus, the queries of analyses are errors."""
     api = context.api
-    informers = Informers.connect(api)
+    informers = Informers.connect(context)
     instancetypes = KnownInstancetypes(InstancetypeReader(api, api.monotonic).read)
     stores = replace(informers.stores(context.limits), instancetypes=instancetypes)
     context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))

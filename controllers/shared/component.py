@@ -2,19 +2,25 @@
 
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
+from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
 from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits
 from defaulter.contract import Defaulter
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.cluster_settings import excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.optional_informer import OptionalInformer
+from poolhouse.runtime.resource import KUBEVIRTS, Resource
 from poolhouse.service.json_api import Endpoint
 
 
@@ -35,6 +41,20 @@ class ControllerContext:
     limits: ReplicaLimits | None = None
     """None if there is no limit of replicas"""
     report_kept: ReportKept = lambda vm, why: None
+
+    # Several components run these informers, whose resources the cluster may not serve.
+
+    @cached_property
+    def data_sources(self) -> OptionalInformer[DataSource]:
+        return OptionalInformer(self.api, DATA_SOURCES, parse_data_source)
+
+    @cached_property
+    def kubevirts(self) -> OptionalInformer[Json]:
+        return OptionalInformer(self.api, KUBEVIRTS, excerpt)
+
+    @cached_property
+    def budgets(self) -> OptionalInformer[EvictionBudget]:
+        return BUDGET_SOURCE.optional_informer(self.api)
 
     def creator(self, resource: Resource, api: Api | None = None) -> DefaultingCreator:
         """Creates VMs or VMIs, with another client if one is given."""

@@ -79,6 +79,7 @@ class OptionalInformer(Generic[V]):
         self._subscribers: list[Callable[[], None]] = []
         self._handlers: list[Callable[[V | None, V | None], None]] = []
         self._settled = asyncio.Event()
+        self._running = asyncio.Lock()
 
     async def settled(self, timeout_seconds: float) -> bool:
         """Waits until `known` is true, or the API server refuses the right to list the objects. Returns `known`."""
@@ -112,14 +113,16 @@ class OptionalInformer(Generic[V]):
         return self._informer.store.by(index, value) if self._informer is not None else []
 
     async def run(self) -> NoReturn:
-        try:
-            await run_while_present(
-                self._is_served, self._follow, poll_seconds=self._poll_seconds, on_absent=self._absent
-            )
-        finally:
-            # A later run must not use the objects of this run.
-            self._informer, self.known = None, False
-            self._settled.clear()
+        """Several users may run the informer. One of them works, and if it is cancelled, another one goes on."""
+        async with self._running:
+            try:
+                await run_while_present(
+                    self._is_served, self._follow, poll_seconds=self._poll_seconds, on_absent=self._absent
+                )
+            finally:
+                # A later run must not use the objects of this run.
+                self._informer, self.known = None, False
+                self._settled.clear()
 
     async def _follow(self) -> None:
         informer = self._following = Informer(

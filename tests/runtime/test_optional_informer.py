@@ -133,6 +133,23 @@ async def test_nobody_waits_for_a_resource_without_the_right_to_list_it(server: 
         assert seen(optional) == (True, True, ["a"]), "somebody has granted the right"
 
 
+async def test_users_that_share_it_have_one_watch_and_the_last_one_keeps_it(server: Server, api: Api) -> None:
+    Kind(server)
+    async with looking(api) as (optional, _):
+        first = asyncio.create_task(optional.run())
+        second = asyncio.create_task(optional.run())
+        await asyncio.sleep(10)
+        assert (seen(optional), len(server.watches)) == ((True, True, ["a"]), 1)
+        first.cancel()
+        await asyncio.sleep(10)
+        assert len(server.watches) == 1, "the one that has the watch works on"
+    await asyncio.sleep(1)
+    assert seen(optional) == (True, True, ["a"]), "another user goes on"
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert seen(optional) == (False, False, [])
+
+
 async def test_a_later_run_waits_for_its_own_objects(server: Server, api: Api) -> None:
     kind = Kind(server)
     async with looking(api) as (optional, _):

@@ -126,7 +126,7 @@ class Launcher:
         return await self._end(application, container, run.directory, run.log)
 
     async def _end(self, application: Application, container: Container, directory: Path, log: Path) -> End:
-        """How the run has ended. Without its shim, podman's container may go on, and is removed."""
+        """How the run has ended. Removes podman's container if the shim has not seen its end: it may still run."""
         end = read_end(directory, log)
         if not container.image or (end.reason != UNKNOWN and end.exit_code):
             return end

@@ -12,7 +12,7 @@ from controllers.warmpool.agent import ApplicationHealth, application_health
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.application import Application
+from poolhouse.api.kinds.application import Application, InitContainer
 from poolhouse.api.kinds.application_status import ApplicationPhase, ApplicationStatus
 
 PHASES = frozenset(get_args(ApplicationPhase))
@@ -91,15 +91,23 @@ def _is_lost(accepted: Accepted) -> bool:
 def _lost(accepted: Accepted) -> ApplicationStatus:
     """The end of an application that nobody has seen. Its containers have the kubelet's exit code for it, and
     the reason, which `kubectl get pods` shows."""
-    found = accepted.reported.json()
-    for field, declared in (("initContainers", "init_containers"), ("containers", "containers")):
-        known = {each["name"]: each for each in found.get(field, ())}
-        names = (
-            known if accepted.application is None else [each.name for each in getattr(accepted.application, declared)]
-        )
-        found[field] = [_lost_container(known.get(each, {"name": each})) for each in names]
-    found |= {"phase": "Failed", "reason": LOST_REASON, "message": LOST_MESSAGE}
+    found, application = accepted.reported.json(), accepted.application
+    init_containers, containers = (application.init_containers, application.containers) if application else (None, None)
+    found |= {
+        "initContainers": _lost_containers(found.get("initContainers", ()), init_containers),
+        "containers": _lost_containers(found.get("containers", ()), containers),
+        "phase": "Failed",
+        "reason": LOST_REASON,
+        "message": LOST_MESSAGE,
+    }
     return ApplicationStatus.model_validate(found)
+
+
+def _lost_containers(reported: Iterable[Json], declared: Iterable[InitContainer] | None) -> list[Json]:
+    """The ends of the declared containers; of the reported ones if the agent has chosen the application."""
+    known = {each["name"]: each for each in reported}
+    names = known if declared is None else [each.name for each in declared]
+    return [_lost_container(known.get(name, {"name": name})) for name in names]
 
 
 def _lost_container(before: Json) -> Json:

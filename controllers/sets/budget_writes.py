@@ -6,13 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from controllers.sets.eviction_budgets import Refusal
-from controllers.sets.write_batches import MAX_MESSAGE, Outcome, describe, error_message
+from controllers.sets.write_batches import Outcome, error_message
 from controllers.shared.evictions import BUDGETS, RELEASES_UNREADY, VMIChoice, build_budget, selector
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
-from poolhouse.service.logs import printable
 
 PAUSES = Backoff(base_seconds=1, cap_seconds=300)
 """Pauses after refused writes of a budget. Whoever refuses one, such as an admission policy, usually does it again."""
@@ -68,7 +67,7 @@ class RefusedWrites:
         error = outcome.error
         if error is not None:
             asked = (error.retry_after_seconds if isinstance(error, ApiError) else None) or 0.0
-            self.times, self.message = self.times + 1, _quote(error)
+            self.times, self.message = self.times + 1, error_message(error)
             self.retry_at = clock + max(asked, PAUSES.delay(self.times, uid))
         elif before is not None and not before.wait_seconds:
             self.times = 0
@@ -77,9 +76,3 @@ class RefusedWrites:
 def without_refusal(outcome: Outcome) -> Outcome:
     """The outcome of a budget's writes for the rest of the set, which does not repeat them at once."""
     return replace(outcome, failure=None, retry=False, error=None) if outcome.error is not None else outcome
-
-
-def _quote(error: Exception) -> str:
-    """The API server's message on one line: a webhook may have written it."""
-    text = error_message(error) if str(error) else describe(error)
-    return printable(" ".join(text.split()))[:MAX_MESSAGE]

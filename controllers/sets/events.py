@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
-from controllers.sets.write_batches import Failure, failure
+from controllers.sets.write_batches import Failure, error_message, failure
 from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.runtime.events import EventRecorder, EventType, ObjectMeta, view_reference
 from poolhouse.runtime.resource import Resource
@@ -20,7 +20,7 @@ class SetEvents(Generic[O_contra]):
         self.emit(found, "Normal", action.succeeded, f"{action.past} {action.name}: {action.reason}", action.verb)
 
     def failed(self, found: O_contra, action: Any, error: Exception) -> Failure:
-        message = f"{action.verb} {action.name}: {error}"
+        message = f"{action.verb} {action.name}: {error_message(error)}"
         self.emit(found, "Warning", action.failed, message, action.verb)
         return failure(action.failed, message)
 

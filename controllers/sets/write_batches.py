@@ -21,6 +21,7 @@ from poolhouse.runtime.errors import (
 )
 from poolhouse.runtime.events import ObjectMeta
 from poolhouse.runtime.expectations import Expectations
+from poolhouse.service.logs import printable
 
 MAX_MESSAGE = 1000
 
@@ -166,7 +167,7 @@ def retry_unless_done(outcome: Outcome, reported: Failure | None = None) -> None
         raise outcome.error
     if failure := reported or outcome.failure:
         raise RetryWithBackoff(failure.message)
-    raise RetryWithBackoff(describe(outcome.error) or "the cluster has changed meanwhile")
+    raise RetryWithBackoff(error_message(outcome.error) if outcome.error else "the cluster has changed meanwhile")
 
 
 def failure(reason: str, message: str) -> Failure:
@@ -174,11 +175,9 @@ def failure(reason: str, message: str) -> Failure:
     return Failure(reason, message[:MAX_MESSAGE])
 
 
-def describe(error: Exception | None) -> str:
-    """The error of a write that may be repeated, also of one that has no text. Empty without an error."""
-    return "" if error is None else str(error) or "no answer in time"
-
-
 def error_message(error: Exception) -> str:
-    """The API server's message, or the text of another error."""
-    return (error.message if isinstance(error, ApiError) else str(error)) or type(error).__name__
+    """The error of a write for users, on one line: the API server's message, which a webhook may have written, without
+    the path and the code of the request."""
+    text = error.message if isinstance(error, ApiError) else str(error)
+    text = text or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+    return printable(" ".join(text.split()))[:MAX_MESSAGE]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from controllers.sets.write_batches import Failure, describe, retry_unless_done
+from controllers.sets.write_batches import Failure, error_message, retry_unless_done
 from controllers.shared.data_sources import Sources, describe_changes, resolve_sources
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.planner import Planner, PlanTooExpensive
@@ -121,7 +121,7 @@ class WarmPoolController:
             snapshot,
             created=snapshot.created | self.apply.created.get(pool.uid, frozenset()),
             failures=memory.failures,
-            last_error=describe(outcome.error),
+            last_error=error_message(outcome.error) if outcome.error is not None else "",
             refusal=self.subresources.refusal(vm.uid for vm in snapshot.members),
             evictions=replace(snapshot.evictions, refusal=refusal),
         )

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from controllers.sets.events import SetEvents
-from controllers.sets.write_batches import CHANGED, Failure, describe, error_message
+from controllers.sets.write_batches import CHANGED, Failure, error_message
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
@@ -96,7 +96,7 @@ class WarmPoolEvents(SetEvents[WarmPool]):
         reason = error.reason if isinstance(error, ApiError) else type(error).__name__
         if isinstance(error, PASSING):
             level = logging.DEBUG if isinstance(error, CHANGED) else logging.INFO
-            message = f"{_what(action)}: {describe(error)}; will retry"
+            message = f"{_what(action)}: {error_message(error)}; will retry"
             log_event(log, "Retry", message, about=about, level=level, reason=type(error).__name__)
         elif not isinstance(action, CreateVM):
             log_event(log, "Failure", f"{_what(action)}: {error}", about=about, level=logging.ERROR, reason=reason)

@@ -22,7 +22,7 @@ from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.live import StatusLine
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
-from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, qualified_name
+from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, WaitingCommand, qualified_name
 from poolhouse.cli.release import release_or_warn
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class NotReached(Failed):
     exit_code = 255
 
 
-@click.command()
+@click.command(cls=WaitingCommand)
 @click.argument("name", required=False)
 @click.option(
     "--pool",

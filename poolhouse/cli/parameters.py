@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import pairwise
 from typing import Any
 
 import click
@@ -11,6 +12,7 @@ from poolhouse.api.kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, V
 
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
+_DURATION = re.compile(f"(?:{_PARTS.pattern})+")
 
 
 NAMED_KINDS = (*OURS, VMS, VMIS, DATA_VOLUMES, PVCS)
@@ -73,6 +75,17 @@ class Duration(click.ParamType[float]):
         text = str(value)
         if re.fullmatch(r"\d+(\.\d+)?", text):
             return float(text)
-        if not re.fullmatch(f"(?:{_PARTS.pattern})+", text):
+        if not _DURATION.fullmatch(text):
             self.fail(f"{value!r} is not a duration; write it as 10s, 1m30s or 2h", param, context)
         return sum(float(number) * SECONDS[unit] for number, unit in _PARTS.findall(text))
+
+
+class WaitingCommand(click.Command):
+    """A command with `--wait` and `--timeout`. Users of kubectl guess that `--wait 60s` sets the time."""
+
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        for argument, following in pairwise([*arguments, ""]):
+            value = following if argument == "--wait" else argument.removeprefix("--wait=")
+            if argument.startswith("--wait") and _DURATION.fullmatch(value):
+                raise click.UsageError(f"--wait takes no time; --timeout {value} limits the wait", context)
+        return super().parse_args(context, arguments)

@@ -14,7 +14,7 @@ from poolhouse.cli.claim_status import FINISHED
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
-from poolhouse.cli.parameters import CLAIM, Duration
+from poolhouse.cli.parameters import CLAIM, Duration, WaitingCommand
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
@@ -26,7 +26,7 @@ RELEASE_SECONDS = 3.0
 POLL_SECONDS = 0.2
 
 
-@click.command()
+@click.command(cls=WaitingCommand)
 @click.argument("names", nargs=-1, required=True, type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until their VMs are deleted.")
 @click.option("--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="Longest wait.")

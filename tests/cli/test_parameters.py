@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import click
 import pytest
+from click.testing import CliRunner
 
+from poolhouse.cli.main import poolhouse
 from poolhouse.cli.parameters import NAMED_KINDS, POOL, Duration, parse_name, qualified_name
 
 KINDS = ("VirtualMachineInstance", "VirtualMachine")
@@ -41,6 +43,15 @@ def test_an_option_takes_the_name_alone() -> None:
     assert POOL.convert("vmpool/web", None, None) == "web"
     with pytest.raises(click.BadParameter, match="is invalid: give"):
         POOL.convert("vm/web", None, None)
+
+
+@pytest.mark.parametrize(
+    "line", ["claim build --wait 60s", "claim --wait 60s", "claim --wait=60s", "release --wait 60s build"]
+)
+def test_a_time_after_wait_is_pointed_to_timeout(line: str) -> None:
+    result = CliRunner().invoke(poolhouse, line.split())
+    assert result.exit_code == 2
+    assert "--wait takes no time; --timeout 60s limits the wait" in result.output
 
 
 @pytest.mark.parametrize(

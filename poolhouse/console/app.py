@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import json
 import logging
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,7 @@ from fastapi.responses import (
     StreamingResponse,
 )
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.datastructures import MutableHeaders
 from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocket
@@ -72,6 +73,7 @@ class Renderer:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        self._templates.filters["code"] = code
         state = self.context.state
         self._templates.globals |= {
             "root": self.root,
@@ -103,6 +105,11 @@ class Renderer:
         return self._templates.get_template("layout.html").render(
             page=page, parts=[Markup(each) for each in parts], live=live, message=message, failed=failed, made=made
         )
+
+
+def code(message: str) -> Markup:
+    """A message of the command line as HTML. What it has in backticks are commands."""
+    return Markup(re.sub("`([^`]*)`", r"<code>\1</code>", str(escape(message))))
 
 
 OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": "", "outage": ""}

@@ -101,7 +101,7 @@ async def _relay(browser: WebSocket, guest: ClientWebSocketResponse, stop: async
     ends: Mapping[asyncio.Future[object], str] = {
         asyncio.ensure_future(to_browser()): CLOSED_BY_KUBEVIRT,
         asyncio.ensure_future(to_guest()): CLOSED_BY_KUBEVIRT,  # or by the browser, which reads no reason then
-        asyncio.ensure_future(stop.wait()): "`poolhouse console` was stopped.",
+        asyncio.ensure_future(stop.wait()): "The console was stopped.",
     }
     try:
         async with asyncio.timeout(idle) as deadline:

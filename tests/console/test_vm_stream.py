@@ -190,7 +190,7 @@ async def test_a_stream_ends_with_the_console(tmp_path: Path) -> None:
     stop = asyncio.Event()
     async with api_server(tmp_path, echo) as api, browser(api, stop) as opened:
         stop.set()
-        assert await closed(opened) == "`poolhouse console` was stopped."
+        assert await closed(opened) == "The console was stopped."
 
 
 async def test_the_browser_reads_why_it_is_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""Prints a CycloneDX bill of materials of an image: its Python packages and the packages of its distribution.
+"""Prints a CycloneDX bill of materials of an image: its Python packages, the npm packages of which the console has
+scripts, and the packages of its distribution.
 
     /opt/poolhouse/bin/python /opt/poolhouse/sbom.py > sbom.json
 
@@ -17,6 +18,8 @@ from importlib.metadata import Distribution, distributions, version
 from urllib.parse import quote
 
 SELF = "poolhouse"
+NPM = (("@novnc/novnc", "1.7.0", "MPL-2.0"), ("@xterm/xterm", "6.0.0", "MIT"))
+"""name, version and licence of what requirements/npm makes poolhouse/console/vendored of"""
 DPKG = ("dpkg-query", "-W", "-f=${db:Status-Status}\t${Package}\t${Version}\t${Architecture}\n")
 RPM = ("rpm", "-qa", "--qf=%{NAME}\t%{EPOCHNUM}\t%{VERSION}-%{RELEASE}\t%{ARCH}\n")
 
@@ -24,7 +27,7 @@ Component = dict[str, object]
 
 
 def document() -> dict[str, object]:
-    found = {str(each["purl"]): each for each in (*_python(), *_debian(), *_rpm())}
+    found = {str(each["purl"]): each for each in (*_python(), *_npm(), *_debian(), *_rpm())}
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -43,6 +46,12 @@ def _python() -> Iterator[Component]:
         name = re.sub(r"[-_.]+", "-", each.name).lower()
         if name != SELF:
             yield _component(name, each.version, f"pkg:pypi/{name}@{quote(each.version)}") | _license(each)
+
+
+def _npm() -> Iterator[Component]:
+    for name, version_, license_ in NPM:
+        purl = f"pkg:npm/{quote(name)}@{version_}"
+        yield _component(name, version_, purl) | {"licenses": [{"expression": license_}]}
 
 
 def _license(distribution: Distribution) -> Component:

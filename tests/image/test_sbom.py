@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-PROGRAM = Path(__file__).resolve().parent.parent.parent / "requirements" / "sbom.py"
+REQUIREMENTS = Path(__file__).resolve().parent.parent.parent / "requirements"
+PROGRAM = REQUIREMENTS / "sbom.py"
 
 Json = dict[str, Any]
 
@@ -51,6 +52,17 @@ def test_packages_of_python_in_cyclonedx() -> None:
     assert not [each for each in document["components"] if each["name"] == "poolhouse"]
     references = [each["bom-ref"] for each in document["components"]]
     assert len(references) == len(set(references))
+
+
+def test_packages_of_npm_that_the_console_has_scripts_of() -> None:
+    lock = json.loads((REQUIREMENTS / "npm" / "package-lock.json").read_text())["packages"]
+    names = json.loads((REQUIREMENTS / "npm" / "package.json").read_text())["dependencies"]
+    listed = {each["name"]: each for each in sbom()["components"] if each["purl"].startswith("pkg:npm/")}
+    assert listed.keys() == names.keys()
+    for name, version_ in names.items():
+        assert listed[name]["version"] == version_
+        assert listed[name]["licenses"] == [{"expression": lock[f"node_modules/{name}"]["license"]}]
+    assert purls(sbom(), "npm")[0] == f"pkg:npm/%40novnc/novnc@{names['@novnc/novnc']}"
 
 
 @pytest.mark.skipif(shutil.which("dpkg-query") is None, reason="no Debian")

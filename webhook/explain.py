@@ -25,13 +25,12 @@ from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
 from poolhouse.api.migrationpolicies.precedence import is_active
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
-from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resource
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, VMS, Resource
 from webhook.models import ExplainRequest, QueryError
 
 Json = dict[str, Any]
 
 POLICIES = Resource.of(MIGRATION_POLICY)
-UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class PolicyExplainer:
         """Reads the policies and KubeVirt's objects. Raises if policies cannot be read; the rest may be unreadable."""
         policies, upstream, kubevirts = await asyncio.gather(
             self._list(POLICIES, token),
-            self._list_if_readable(UPSTREAM, token),
+            self._list_if_readable(UPSTREAM_POLICIES, token),
             self._list_if_readable(KUBEVIRTS, token),
         )
         read = {"KubeVirt's own migration policies": upstream, "KubeVirt's configuration": kubevirts}

@@ -8,11 +8,11 @@ instead of getting another claim that would launch its application a second time
 from dataclasses import dataclass
 
 from controllers.claim.snapshot import Claim
-from controllers.shared.sources import PODS
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import PODS
 from poolhouse.runtime.store import Store
 
 

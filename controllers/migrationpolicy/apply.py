@@ -3,7 +3,7 @@
 from contextlib import suppress
 from typing import Any
 
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM, Policy, VMILabels
+from controllers.migrationpolicy.observe import POLICIES, Policy, VMILabels
 from controllers.migrationpolicy.plan import Action, CreateUpstream, DeleteUpstream, LabelVMI, RepairUpstream
 from controllers.migrationpolicy.reasons import PolicyEvent
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -13,7 +13,7 @@ from poolhouse.api.migrationpolicies.upstream import API_VERSION
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, Conflict, NotFound
 from poolhouse.runtime.events import EventRecorder, EventType
-from poolhouse.runtime.resource import VMIS
+from poolhouse.runtime.resource import UPSTREAM_POLICIES, VMIS
 
 
 class PolicyWriter:
@@ -26,12 +26,12 @@ class PolicyWriter:
         try:
             match action:
                 case CreateUpstream(spec):
-                    await self._api.create(UPSTREAM, _document(policy, spec))
+                    await self._api.create(UPSTREAM_POLICIES, _document(policy, spec))
                 case RepairUpstream(uid, spec, reason):
                     await self._repair(policy, uid, spec)
                     self.emit(policy, "Normal", PolicyEvent.REPAIRED, f"KubeVirt's migration policy: {reason}")
                 case DeleteUpstream(uid):
-                    await self._api.delete(UPSTREAM, None, policy.name, uid=uid)
+                    await self._api.delete(UPSTREAM_POLICIES, None, policy.name, uid=uid)
         except AlreadyExists:
             pass  # the event of the existing policy causes a new plan
         except NotFound:
@@ -50,17 +50,17 @@ class PolicyWriter:
 
     async def _repair(self, policy: Policy, uid: str, spec: Json) -> None:
         """Replaces the policy that it has just read, so that a concurrent write of another client causes a Conflict."""
-        found = await self._api.get(UPSTREAM, None, policy.name)
+        found = await self._api.get(UPSTREAM_POLICIES, None, policy.name)
         if found["metadata"]["uid"] == uid:
             metadata: dict[str, Any] = {**found["metadata"], **_ownership(policy)}
             metadata["labels"] = {**(found["metadata"].get("labels") or {}), **metadata["labels"]}
-            await self._api.replace(UPSTREAM, {**found, "metadata": metadata, "spec": spec})
+            await self._api.replace(UPSTREAM_POLICIES, {**found, "metadata": metadata, "spec": spec})
 
 
 def _document(policy: Policy, spec: Json) -> Json:
     return {
         "apiVersion": API_VERSION,
-        "kind": UPSTREAM.kind,
+        "kind": UPSTREAM_POLICIES.kind,
         "metadata": {"name": policy.name, **_ownership(policy)},
         "spec": spec,
     }

@@ -10,7 +10,6 @@ from controllers.migrationpolicy.memory import PolicyMemory, UnlabelledVMIs
 from controllers.migrationpolicy.metrics import PolicyMetrics
 from controllers.migrationpolicy.observe import (
     POLICIES,
-    UPSTREAM,
     Namespace,
     Policy,
     PolicySnapshot,
@@ -37,7 +36,7 @@ from poolhouse.runtime.events import EventType
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.optional_informer import POLL_SECONDS, OptionalInformer
-from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, Key
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, Key
 
 BATCH_SECONDS = 0.3
 """Delay that joins changes of counts, so that the start of a thousand VMs causes one status update of their policy."""
@@ -233,7 +232,7 @@ def build(context: ControllerContext, *, poll_seconds: float = POLL_SECONDS) -> 
     policies = Informer(api, POLICIES, parse_policy)
     namespaces = Informer(api, NAMESPACES, parse_namespace)
     vmis = Informer(api, VMIS, parse_vmi)
-    upstream = OptionalInformer(api, UPSTREAM, parse_enforcing_policy, poll_seconds=poll_seconds)
+    upstream = OptionalInformer(api, UPSTREAM_POLICIES, parse_enforcing_policy, poll_seconds=poll_seconds)
     kubevirts = OptionalInformer(api, KUBEVIRTS, excerpt, poll_seconds=poll_seconds)
     statuses: StatusWriter[MigrationPolicyStatus] = StatusWriter(api, POLICIES, api.monotonic)
     controller = PolicyController(

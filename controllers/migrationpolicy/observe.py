@@ -152,7 +152,6 @@ def parse_enforcing_policy(document: Json) -> EnforcingPolicy:
 
 
 POLICIES = Resource.of(MIGRATION_POLICY)
-UPSTREAM = Resource("migrations.kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
 
 
 @dataclass(frozen=True)

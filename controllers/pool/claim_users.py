@@ -2,13 +2,13 @@
 
 from collections.abc import Iterator
 
-from controllers.shared.sources import DATA_VOLUMES, PODS
+from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import VMS
+from poolhouse.runtime.resource import PODS, VMS
 
 ENDED = ("Succeeded", "Failed")
 

@@ -27,7 +27,7 @@ from controllers.pool.kubevirt_pools import (
     pool_metadata,
     revision_spec,
 )
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import POOLS
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.names import name_of, ordinal_of
@@ -36,12 +36,12 @@ from poolhouse.api.apimachinery.owner_references import controller_of, controlle
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Resource
 
 RIGHTS = (
     (KUBEVIRT_POOLS, ("get", "patch", "delete")),
     (POOLS, ("get", "create", "patch", "delete")),
-    (REVISIONS, ("list", "create", "patch", "delete")),
+    (CONTROLLER_REVISIONS, ("list", "create", "patch", "delete")),
     (VMS, ("list", "patch")),
     (VMIS, ("list", "patch")),
     (PVCS, ("list", "patch", "delete")),
@@ -165,7 +165,7 @@ def plan(observed: Observed, drops: tuple[str, ...] = ()) -> list[Write] | Wait:
         raise CannotImport(f"the pool {observed.name} of KubeVirt is not the one whose import has begun: {data['uid']}")
     if source is not None and _settings(source["spec"]) != _settings(data["spec"]):
         if target is None and not _is_halted(source):
-            return [Write("delete", REVISIONS, record_name(observed.name), "the pool has changed since")]
+            return [Write("delete", CONTROLLER_REVISIONS, record_name(observed.name), "the pool has changed since")]
         raise CannotImport(
             f"the spec of pool {observed.name} of KubeVirt has changed during the import; take it back with --back"
         )
@@ -234,7 +234,7 @@ def _create_record(observed: Observed, drops: tuple[str, ...]) -> Write:
         "revision": 0,
         "data": data,
     }
-    return Write("create", REVISIONS, name, "keep the spec of KubeVirt's pool", body)
+    return Write("create", CONTROLLER_REVISIONS, name, "keep the spec of KubeVirt's pool", body)
 
 
 def _vmis(observed: Observed, uid: str) -> list[Json]:
@@ -316,7 +316,9 @@ def _revisions(observed: Observed, target: Json, data: Json) -> tuple[dict[str, 
     if record is not None and not record["metadata"].get("ownerReferences"):
         owner = controller_reference(POOL.api_version, POOL.kind, pool.name, pool.uid)
         body = {"metadata": {"ownerReferences": [owner | {"controller": False, "blockOwnerDeletion": False}]}}
-        writes.append(Write("patch", REVISIONS, record_name(pool.name), "it is deleted with the new pool", body))
+        writes.append(
+            Write("patch", CONTROLLER_REVISIONS, record_name(pool.name), "it is deleted with the new pool", body)
+        )
     return labels, writes
 
 
@@ -327,7 +329,7 @@ def _number(revision: str) -> tuple[int, str]:
 
 def _create_revision(pool: Pool, revision: Revision, name: str) -> Write:
     body = template.build_revision(pool, revision)
-    return Write("create", REVISIONS, revision.name, f"the template of {name}", body)
+    return Write("create", CONTROLLER_REVISIONS, revision.name, f"the template of {name}", body)
 
 
 def _label_vmis(observed: Observed, members: list[Json], revisions: dict[str, str]) -> Iterator[Write]:
@@ -420,7 +422,7 @@ def take_back(observed: Observed) -> list[Write] | Wait:
         ]
     if target is not None and ours:
         return [Write("delete", POOLS, observed.name, "it owns no VM", {}, target["metadata"]["uid"])]
-    return [Write("delete", REVISIONS, record_name(observed.name), "the import is taken back")]
+    return [Write("delete", CONTROLLER_REVISIONS, record_name(observed.name), "the import is taken back")]
 
 
 def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]:

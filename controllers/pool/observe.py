@@ -44,7 +44,7 @@ from poolhouse.api.kinds.pool import POOL, PoolSpec
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.data_source_references import references
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key, Resource
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import Store
 
 V = TypeVar("V")
@@ -60,7 +60,6 @@ SCHEDULABLE = "kubevirt.io/schedulable"
 """KubeVirt's label of nodes that can run VMs"""
 
 POOLS = Resource.of(POOL)
-REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 
 
 def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
@@ -129,7 +128,7 @@ VM_SOURCE = Source(
     parse_vm,
     {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "waiting_for_disks": by_waiting_for_disks},
 )
-REVISION_SOURCE = Source(REVISIONS, parse_revision, {"owner": revisions_by_pool})
+REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": revisions_by_pool})
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi)
 DISK_SOURCE = Source(
     PVCS, parse_retained_disk, {"namespace": lambda disk: (disk.namespace,)}, label_selector=meta.KEPT_BY

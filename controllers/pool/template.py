@@ -24,7 +24,7 @@ from poolhouse.api.apimachinery.merge_patch import apply_patch
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool import NameGeneration
+from poolhouse.api.kinds.pool import POOL, NameGeneration
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.live_devices import ABSENT
 
@@ -92,7 +92,7 @@ def build_revision(pool: Pool, revision: Revision) -> Json:
 
 
 def owner_reference(pool: Pool) -> Json:
-    return controller_reference("kubevirt.io/v1", "VirtualMachinePool", pool.name, pool.uid)
+    return controller_reference(POOL.api_version, POOL.kind, pool.name, pool.uid)
 
 
 def _labelled(metadata: Json, labels: dict[str, str]) -> Json:

@@ -12,7 +12,7 @@ without its Pod.
 import hashlib
 from dataclasses import dataclass
 
-from poolhouse.api.apimachinery.owner_references import controlling_pod
+from poolhouse.api.apimachinery.owner_references import controller_reference, controlling_pod
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 
@@ -34,10 +34,10 @@ def claim_name(pod: str, uid: str) -> str:
 
 def claim_metadata(pod: str, uid: str) -> Json:
     """The name, the owner reference and the annotations of a Pod's claim, by which `pod_of` recognises it."""
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid}
+    owner = controller_reference("v1", "Pod", pod, uid) | {"blockOwnerDeletion": False}
     return {
         "name": claim_name(pod, uid),
-        "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": False}],
+        "ownerReferences": [owner],
         "annotations": {meta.POD_NAME: pod, meta.POD_UID: uid},
     }
 

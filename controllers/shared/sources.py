@@ -12,7 +12,6 @@ from poolhouse.runtime.resource import NODES, Resource, object_key
 from poolhouse.runtime.store import Store
 
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
-PODS = Resource("", "v1", "pods", "Pod")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
 

@@ -22,7 +22,7 @@ from controllers.virtualnode.logs import LogReader, NoLogs, log_request
 from poolhouse.api.kinds.names import DNS_SUBDOMAIN
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import CONFIG_MAPS
 from poolhouse.service.callers import client_certificate
 from poolhouse.service.certificates import new_ca, new_server_certificate
 from poolhouse.service.certwatcher import write_atomically
@@ -31,7 +31,6 @@ from poolhouse.service.settings import Address
 
 log = logging.getLogger(__name__)
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 AUTHENTICATION = ("kube-system", "extension-apiserver-authentication")
 """the ConfigMap in which API servers publish the authority of client certificates"""
 LIFE = timedelta(days=365)

@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from controllers.shared.sources import PODS
 from controllers.shared.vmi import parse_vmi_with_pods
 from controllers.virtualnode.pod import TERMINAL, PodClaim
 from controllers.warmpool.agent import AgentEndpoint, LogsRefused
@@ -15,7 +14,7 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.service.strict_json import quote
 
 

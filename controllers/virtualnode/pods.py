@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from math import inf
 
 from controllers.shared.pod_claims import claim_name, pod_of
-from controllers.shared.sources import PODS
 from controllers.shared.vmi import VMI
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim, PodPool
@@ -34,7 +33,7 @@ from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder, view_reference
-from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.resource import PODS, Key, Resource
 from poolhouse.runtime.store import Store
 
 CLAIMS = Resource.of(CLAIM)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Any, Self
 
-from controllers.shared.sources import PODS
 from controllers.shared.vmi import VMI
 from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_claim, parse_pod, parse_pool
 from controllers.warmpool.cache import WARM_VMIS
@@ -11,7 +10,7 @@ from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.resource import PODS, Key, Resource
 
 
 def _namespace(view: Pod | PodPool) -> tuple[str]:

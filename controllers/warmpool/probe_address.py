@@ -8,11 +8,11 @@ import socket
 from collections.abc import Collection, Iterable, Sequence
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-from controllers.shared.sources import PODS
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import PODS
 
 Network = IPv4Network | IPv6Network
 

@@ -181,16 +181,15 @@ async def observe(api: Api, namespace: str, name: str) -> Observed:
     """Reads the pools. The objects of the namespace are read after them, so that none of the new pool is missing."""
     from controllers.pool import kubevirt_pools
     from controllers.pool.import_plan import Observed
-    from controllers.pool.observe import REVISIONS
     from poolhouse.cli.resources import POOLS
-    from poolhouse.runtime.resource import PVCS, VMIS, VMS
+    from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 
     older = replace(kubevirt_pools.KUBEVIRT_POOLS, version="v1alpha1")
     source = await _found(api, kubevirt_pools.KUBEVIRT_POOLS, namespace, name) or await _found(
         api, older, namespace, name
     )
     target = await _found(api, POOLS, namespace, name)
-    lists = [(await api.list(each, namespace))[0] for each in (REVISIONS, VMS, VMIS, PVCS)]
+    lists = [(await api.list(each, namespace))[0] for each in (CONTROLLER_REVISIONS, VMS, VMIS, PVCS)]
     return Observed(namespace, name, source, target, *map(tuple, lists))
 
 

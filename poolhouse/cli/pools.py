@@ -43,11 +43,11 @@ async def list_vms(api: Api, pool: Json) -> list[Json]:
 
 async def list_revisions(api: Api, pool: Json) -> list[Json]:
     """Returns the pool's revisions, the oldest first, also those whose owner somebody has removed."""
-    from controllers.pool.observe import REVISIONS
     from controllers.pool.revisions import parse_revision, without_owner
+    from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 
     metadata = pool["metadata"]
-    items, _ = await api.list(REVISIONS, metadata["namespace"])
+    items, _ = await api.list(CONTROLLER_REVISIONS, metadata["namespace"])
     free = map(parse_revision, (each for each in items if controller_of(each) is None))
     names = {each.name for each in without_owner(metadata["name"], metadata["uid"], free)}
     own = (each for each in items if is_controlled_by(each, metadata["uid"]) or each["metadata"]["name"] in names)

@@ -565,11 +565,11 @@ async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
 
 async def _is_stored(api: Api, cluster: Cluster, revision: str) -> bool:
     """Whether the controller can return VMs to the revision. True for a user who may not read revisions."""
-    from controllers.pool.observe import REVISIONS
     from poolhouse.runtime.errors import Forbidden, NotFound
+    from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 
     try:
-        await api.get(REVISIONS, cluster.namespace, revision)
+        await api.get(CONTROLLER_REVISIONS, cluster.namespace, revision)
     except Forbidden:
         return True
     except NotFound:

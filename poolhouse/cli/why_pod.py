@@ -31,8 +31,8 @@ def show_pod(cluster: Cluster, name: str, output: str) -> None:
 
 async def other_object(api: Api, namespace: str, name: str) -> str:
     """Names the command for the claim or the Pod of this name."""
-    from controllers.shared.sources import PODS
     from poolhouse.cli.resources import CLAIMS
+    from poolhouse.runtime.resource import PODS
 
     if await _find(api, CLAIMS, namespace, name) is not None:
         return f". It is a claim: `poolhouse why vmclaim/{name}` explains it"
@@ -43,8 +43,8 @@ async def other_object(api: Api, namespace: str, name: str) -> str:
 
 async def _explain(api: Api, namespace: str, name: str) -> Json:
     from controllers.shared.pod_claims import claim_name, pod_of
-    from controllers.shared.sources import PODS
     from poolhouse.cli.resources import CLAIMS
+    from poolhouse.runtime.resource import PODS
 
     pod = await api.get(PODS, namespace, name)
     uid = pod["metadata"]["uid"]

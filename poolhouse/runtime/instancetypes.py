@@ -7,12 +7,11 @@ from typing import Any
 from poolhouse.api.apimachinery.unstructured import at, typed
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, Resource
 
 Json = dict[str, Any]
 
 GROUP, VERSION = "instancetype.kubevirt.io", "v1beta1"
-CONTROLLER_REVISIONS = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
 REVISION_OF = f"{GROUP}/object-name"
 """the label of a ControllerRevision with the name of its instance type or preference"""
 RECENT_SECONDS = 1.0

@@ -14,12 +14,11 @@ from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from pathlib import Path
 
-from controllers.shared.sources import PODS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import PODS, Resource
 from tests.bench import harness
 from tests.bench.claim import claim, ready_vms, report_spread
 from tests.bench.warmpool import CLAIMS

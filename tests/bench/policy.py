@@ -25,14 +25,14 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM, VMILabels, parse_vmi
+from controllers.migrationpolicy.observe import POLICIES, VMILabels, parse_vmi
 from controllers.migrationpolicy.winners import Winners
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import MIGRATION_POLICY
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists
-from poolhouse.runtime.resource import NAMESPACES, VMIS, Resource
+from poolhouse.runtime.resource import NAMESPACES, UPSTREAM_POLICIES, VMIS, Resource
 from tests.bench import harness
 
 NAMESPACE_COUNT = 50
@@ -211,7 +211,7 @@ async def writes(directory: Path, vmis: int, count: int, rest: float) -> None:
             now, peak = process.resident_mb()
             measured = f"{now:.0f} MB, {peak:.0f} MB"
             harness.report("resident memory, and its peak", measured, now_mb=now, peak_mb=peak)
-            assert len((await api.list(UPSTREAM))[0]) == count
+            assert len((await api.list(UPSTREAM_POLICIES))[0]) == count
             await stamped(api, process, cluster)
 
 

@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytest
 from click.testing import CliRunner
 
-from controllers.pool.observe import REVISIONS
 from controllers.shared.readiness import Readiness, State
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
@@ -31,6 +30,7 @@ from poolhouse.cli.rollout import (
 )
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 from tests.runtime.faulty_server import Server
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -344,7 +344,7 @@ class Updating:
             document = pool(updateRevision="web-2", currentRevision="web-1")
             document["metadata"]["resourceVersion"] = "7"
             return document
-        assert (resource, name) == (REVISIONS, "web-1")
+        assert (resource, name) == (CONTROLLER_REVISIONS, "web-1")
         if self._revision_error:
             raise self._revision_error
         return {}

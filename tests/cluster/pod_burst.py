@@ -25,13 +25,12 @@ from typing import Any
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.pod_claims import pod_of
-from controllers.shared.sources import PODS
 from controllers.virtualnode.pod import TERMINAL
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import NAMESPACES, VMS
+from poolhouse.runtime.resource import NAMESPACES, PODS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.bench.pods import POOL, TOLERATION, pod
 from tests.cluster.chaos import watched

@@ -19,8 +19,8 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.versions import NEWEST
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable
-from poolhouse.runtime.resource import KUBEVIRTS, NODES, PVCS, VMIS, VMS, Resource
-from poolhouse.stack.engine.resources import CONFIG_MAPS, DATA_VOLUMES, MIGRATION_POLICIES
+from poolhouse.runtime.resource import CONFIG_MAPS, KUBEVIRTS, NODES, PVCS, UPSTREAM_POLICIES, VMIS, VMS, Resource
+from poolhouse.stack.engine.resources import DATA_VOLUMES
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.resting import rests
 from tests.waiting import eventually
@@ -293,11 +293,11 @@ async def test_a_vmi_migrates_by_its_policy_and_is_evacuated(api: Api) -> None:
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
     slow = {"bandwidthPerMigration": "500Mi", "selectors": selectors}
     named = {
-        "apiVersion": MIGRATION_POLICIES.api_version,
-        "kind": MIGRATION_POLICIES.kind,
+        "apiVersion": UPSTREAM_POLICIES.api_version,
+        "kind": UPSTREAM_POLICIES.kind,
         "metadata": {"name": "slow"},
     }
-    await api.create(MIGRATION_POLICIES, {**named, "spec": slow})
+    await api.create(UPSTREAM_POLICIES, {**named, "spec": slow})
     await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     uid, first = await placed(api)
@@ -312,19 +312,19 @@ async def test_a_vmi_migrates_by_its_policy_and_is_evacuated(api: Api) -> None:
         await eventually(lambda: on_another(api, state["targetNode"]))
         assert (await placed(api))[0] == uid
     finally:
-        await api.delete(MIGRATION_POLICIES, None, "slow")
+        await api.delete(UPSTREAM_POLICIES, None, "slow")
         for node in ("node-1", "node-2"):
             await api.patch(NODES, None, node, {"spec": {"taints": None}})
 
 
 async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: StackPaths) -> None:
     named = {
-        "apiVersion": MIGRATION_POLICIES.api_version,
-        "kind": MIGRATION_POLICIES.kind,
+        "apiVersion": UPSTREAM_POLICIES.api_version,
+        "kind": UPSTREAM_POLICIES.kind,
         "metadata": {"name": "crawl"},
     }
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(MIGRATION_POLICIES, {**named, "spec": {"bandwidthPerMigration": "1Mi", "selectors": selectors}})
+    await api.create(UPSTREAM_POLICIES, {**named, "spec": {"bandwidthPerMigration": "1Mi", "selectors": selectors}})
     try:
         await api.create(VMS, vm("a"))
         await says(api, "a", "Running")
@@ -337,18 +337,18 @@ async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: St
         state = (await api.get(VMIS, "default", "a"))["status"]["migrationState"]
         assert (state["failed"], "engine was restarted" in state["failureReason"]) == (True, True)
     finally:
-        await api.delete(MIGRATION_POLICIES, None, "crawl")
+        await api.delete(UPSTREAM_POLICIES, None, "crawl")
 
 
 async def test_a_vmi_that_dirties_too_much_memory_stays_or_migrates_by_post_copy(api: Api) -> None:
     named = {
-        "apiVersion": MIGRATION_POLICIES.api_version,
-        "kind": MIGRATION_POLICIES.kind,
+        "apiVersion": UPSTREAM_POLICIES.api_version,
+        "kind": UPSTREAM_POLICIES.kind,
         "metadata": {"name": "hurried"},
     }
     hurried: Json = {"bandwidthPerMigration": "16Mi", "completionTimeoutPerGiB": 1}
     hurried["selectors"] = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(MIGRATION_POLICIES, {**named, "spec": hurried})
+    await api.create(UPSTREAM_POLICIES, {**named, "spec": hurried})
 
     async def over(failed: bool) -> Json | None:
         state: Json = (await api.get(VMIS, "default", "a"))["status"].get("migrationState") or {}
@@ -361,7 +361,7 @@ async def test_a_vmi_that_dirties_too_much_memory_stays_or_migrates_by_post_copy
         await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=True))
         assert (state["mode"], state["abortStatus"], await placed(api)) == ("PreCopy", "Succeeded", before)
-        await api.patch(MIGRATION_POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
+        await api.patch(UPSTREAM_POLICIES, None, "hurried", {"spec": {"allowPostCopy": True}})
         await eventually(lambda: asked(api, "a", "migrate"))
         state = await eventually(lambda: over(failed=False))
         assert (state["mode"], "abortStatus" in state, (await placed(api))[1]) == (
@@ -370,7 +370,7 @@ async def test_a_vmi_that_dirties_too_much_memory_stays_or_migrates_by_post_copy
             state["targetNode"],
         )
     finally:
-        await api.delete(MIGRATION_POLICIES, None, "hurried")
+        await api.delete(UPSTREAM_POLICIES, None, "hurried")
 
 
 async def placed(api: Api) -> tuple[str, str]:

@@ -20,9 +20,9 @@ from poolhouse.cli.vm_streams import PLAIN_PROTOCOL, stream_path
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS
-from poolhouse.runtime.resource import KUBEVIRTS, PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import KUBEVIRTS, PVCS, UPSTREAM_POLICIES, VMIS, VMS, Resource
 from poolhouse.stack.engine.qemu import capabilities
-from poolhouse.stack.engine.resources import MIGRATION_POLICIES, MIGRATIONS, RESTORES, SNAPSHOTS
+from poolhouse.stack.engine.resources import MIGRATIONS, RESTORES, SNAPSHOTS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import worker_uid
 from tests.cluster.test_engine import (
@@ -267,7 +267,7 @@ async def moved(api: Api, console: Console, name: str, terms: Json, guest: str =
     """A migration on these terms, when it is over and the guest has counted on; the VMI runs all the time."""
     spec = {**terms, "selectors": {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}}
     metadata = {"name": name, "namespace": "default"}
-    await api.create(MIGRATION_POLICIES, _named(MIGRATION_POLICIES, {"metadata": {"name": name}, "spec": spec}))
+    await api.create(UPSTREAM_POLICIES, _named(UPSTREAM_POLICIES, {"metadata": {"name": name}, "spec": spec}))
     before = await api.get(VMIS, "default", guest)
     await api.create(MIGRATIONS, _named(MIGRATIONS, {"metadata": metadata, "spec": {"vmiName": guest}}))
 
@@ -278,7 +278,7 @@ async def moved(api: Api, console: Console, name: str, terms: Json, guest: str =
 
     status = await eventually(over, seconds=300)
     await console.counts_on()
-    await api.delete(MIGRATION_POLICIES, None, name)
+    await api.delete(UPSTREAM_POLICIES, None, name)
     after = await api.get(VMIS, "default", guest)
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert after["status"]["migrationState"] == status["migrationState"]

@@ -15,14 +15,14 @@ from click.testing import CliRunner
 
 from controllers.pool.import_plan import record_name
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound
-from poolhouse.runtime.resource import CRDS, PVCS, VMIS, VMS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, PVCS, VMIS, VMS
 from tests.cluster.kubevirt_pools import CRD
 from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
 
@@ -124,7 +124,7 @@ async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Js
         written = copy.deepcopy(spec)
         written["virtualMachineTemplate"]["metadata"]["creationTimestamp"] = None
         await place.api.create(
-            REVISIONS,
+            CONTROLLER_REVISIONS,
             {
                 "apiVersion": "apps/v1",
                 "kind": "ControllerRevision",
@@ -329,11 +329,11 @@ async def test_what_stops_an_import_is_said_at_once_and_nothing_is_written(kubev
     place = kubevirt
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
     pool = await pool_of_kubevirt(place, scaleInStrategy=strategy)
-    await place.api.delete(REVISIONS, place.namespace, "web-1")
+    await place.api.delete(CONTROLLER_REVISIONS, place.namespace, "web-1")
     with pytest.raises(Exception, match=r"sortPolicy.*\n.*VM web-1: the revision web-1 does not exist.*\n.*VMI web-1"):
         await import_pool_of_kubevirt(place.api, place.namespace, "web")
     with pytest.raises(NotFound):
-        await place.api.get(REVISIONS, place.namespace, record_name("web"))
+        await place.api.get(CONTROLLER_REVISIONS, place.namespace, record_name("web"))
     now = await place.api.get(KUBEVIRT_POOLS, place.namespace, "web")
     assert now["spec"] == pool["spec"]
     with pytest.raises(NotFound):

@@ -12,13 +12,13 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from controllers.shared.sources import CRON_JOBS, JOBS, PODS
+from controllers.shared.sources import CRON_JOBS, JOBS
 from controllers.virtualnode.pod import TERMINAL
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import DEPLOYMENTS, NAMESPACES, VMS, Resource
+from poolhouse.runtime.resource import DEPLOYMENTS, NAMESPACES, PODS, VMS, Resource
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.processes import kill_controllers
 from tests.waiting import eventually, until

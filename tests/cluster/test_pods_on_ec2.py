@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from controllers.shared.sources import PODS
 from controllers.virtualnode.pods import build
 from controllers.virtualnode.sources import Sources
 from controllers.warmpool.ec2.settings import EC2Settings
@@ -15,6 +14,7 @@ from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.resource import PODS
 from tests.cluster.claiming import Counter
 from tests.cluster.instances import Ec2
 from tests.cluster.pooling import background, synced, until

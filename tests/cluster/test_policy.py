@@ -17,7 +17,7 @@ import pytest_asyncio
 from prometheus_client import CollectorRegistry
 
 from controllers.migrationpolicy.controller import build
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import POLICIES
 from controllers.shared.component import ControllerContext
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds import kubevirt, meta
@@ -27,7 +27,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, VMIS, Resource
+from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, Resource
 from tests.cluster.pooling import serve, serve_once
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
@@ -121,7 +121,7 @@ class Cluster:
 
         async def holds() -> bool:
             try:
-                found = await self.api.get(UPSTREAM, None, name)
+                found = await self.api.get(UPSTREAM_POLICIES, None, name)
             except NotFound:
                 return spec is None
             return bool(found["spec"] == spec)
@@ -176,7 +176,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
         try:
             yield Cluster(api, ours, kubeconfig, controllers, namespace)
         finally:
-            for resource in (POLICIES, UPSTREAM):
+            for resource in (POLICIES, UPSTREAM_POLICIES):
                 for each in (await api.list(resource))[0]:
                     with suppress(NotFound):
                         await api.delete(resource, None, each["metadata"]["name"])
@@ -267,9 +267,9 @@ async def test_drift_is_repaired_and_the_owner_takes_all_with_it(cluster: Cluste
     allowed = {"allowPostCopy": True, "allowWorkloadDisruption": True}
     await cluster.policy("web", {"app": "web"}, **allowed)
     await cluster.enforcer("web", enforcing("web", **allowed))
-    await cluster.api.patch(UPSTREAM, None, "web", {"spec": dict.fromkeys(allowed, False) | {"multifd": 4}})
+    await cluster.api.patch(UPSTREAM_POLICIES, None, "web", {"spec": dict.fromkeys(allowed, False) | {"multifd": 4}})
     await cluster.enforcer("web", enforcing("web", **allowed, multifd=4))
-    await cluster.api.delete(UPSTREAM, None, "web")
+    await cluster.api.delete(UPSTREAM_POLICIES, None, "web")
     await cluster.enforcer("web", enforcing("web", **allowed))
     await cluster.api.patch(POLICIES, None, "web", {"spec": {"allowPostCopy": None, "allowAutoConverge": True}})
     await cluster.enforcer("web", enforcing("web", allowAutoConverge=True, allowWorkloadDisruption=True))
@@ -345,19 +345,19 @@ async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
     await cluster.policy("web", {"app": "web"})
     await cluster.policy("db", {"app": "db"})
     await cluster.says("web", "Enforced", "InSync")
-    await cluster.api.create(UPSTREAM, upstream("theirs", {"app": "web", "os": "fedora"}))
+    await cluster.api.create(UPSTREAM_POLICIES, upstream("theirs", {"app": "web", "os": "fedora"}))
     assert "theirs" in await cluster.says("web", "Enforced", "Overridden")
     await cluster.says("db", "Enforced", "InSync")
-    await cluster.api.delete(UPSTREAM, None, "theirs")
+    await cluster.api.delete(UPSTREAM_POLICIES, None, "theirs")
     await cluster.says("web", "Enforced", "InSync")
 
 
 async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, controller: None) -> None:
-    theirs = await cluster.api.create(UPSTREAM, upstream("web", {"os": "fedora"}))
+    theirs = await cluster.api.create(UPSTREAM_POLICIES, upstream("web", {"os": "fedora"}))
     await cluster.policy("web", {"app": "web"})
     await cluster.says("web", "Enforced", "NameConflict")
-    assert (await cluster.api.get(UPSTREAM, None, "web"))["spec"] == theirs["spec"]
-    await cluster.api.delete(UPSTREAM, None, "web")
+    assert (await cluster.api.get(UPSTREAM_POLICIES, None, "web"))["spec"] == theirs["spec"]
+    await cluster.api.delete(UPSTREAM_POLICIES, None, "web")
     await cluster.says("web", "Enforced", "InSync")
     await cluster.enforcer("web", enforcing("web"))
 
@@ -436,7 +436,7 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
 
         await eventually(gone)
 
-    await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
+    await without(kubevirt.UPSTREAM_POLICY, UPSTREAM_POLICIES)
     await without(kubevirt.KUBEVIRT, KUBEVIRTS)
     await cluster.instance("vm", {"app": "web"})
     async with controlling(cluster.ours, poll_seconds=0.2):
@@ -449,7 +449,7 @@ async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -
         await cluster.says("web", "Enforced", "InSync")
         await cluster.enforcer("web", enforcing("web"))
         assert json.loads(await cluster.command("explain", "vm", "-o", "json"))["notes"] == []
-        await without(kubevirt.UPSTREAM_POLICY, UPSTREAM)
+        await without(kubevirt.UPSTREAM_POLICY, UPSTREAM_POLICIES)
         await cluster.says("web", "Enforced", "CRDNotInstalled")
         await serve(cluster.api, kubevirt.UPSTREAM_POLICY)
         await cluster.says("web", "Enforced", "InSync")
@@ -490,7 +490,7 @@ async def test_the_command_explains_what_is_and_what_would_be(cluster: Cluster, 
 async def versions(cluster: Cluster) -> dict[str, str]:
     """Of everything that the controller may write."""
     found = {}
-    for resource, where in ((POLICIES, None), (UPSTREAM, None), (VMIS, cluster.namespace)):
+    for resource, where in ((POLICIES, None), (UPSTREAM_POLICIES, None), (VMIS, cluster.namespace)):
         for each in (await cluster.api.list(resource, where))[0]:
             found[f"{resource.group}/{each['metadata']['name']}"] = each["metadata"]["resourceVersion"]
     return found

@@ -12,12 +12,11 @@ from typing import Any
 import pytest_asyncio
 
 from controllers.shared.evictions import BUDGETS, pod_labels
-from controllers.shared.sources import PODS
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound, Throttled
-from poolhouse.runtime.resource import VMIS
+from poolhouse.runtime.resource import PODS, VMIS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.guards import MESSAGE, budgets_refused
 from tests.cluster.pooling import Place, controller, template, until

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.shared.sources import DATA_VOLUMES, PODS
+from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.resource import PVCS, VMIS, VMS
+from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS
 from tests.cluster.pooling import Place, controller, namespace, until
 from tests.cluster.resting import rests
 from tests.cluster.test_pool_cli import Shell

@@ -5,10 +5,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from controllers.pool.observe import REVISIONS
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.resource import VMS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.resting import rests
 
@@ -36,7 +35,7 @@ async def admit(place: Place, name: str, machine: str) -> None:
 
 
 async def pins(place: Place) -> set[Any]:
-    revisions, _ = await place.api.list(REVISIONS, place.namespace)
+    revisions, _ = await place.api.list(CONTROLLER_REVISIONS, place.namespace)
     return {at(each, "metadata", "annotations", meta.MACHINE_TYPE) for each in revisions}
 
 

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controllers.pool.observe import REVISIONS
 from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import NAMESPACES, PVCS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, NAMESPACES, PVCS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
@@ -193,7 +192,7 @@ async def test_a_new_image_of_a_data_source_reaches_all_vms(simulated: StackPath
         await until(updated, True)
         await complete(guests)
         assert not set((await runs(guests)).values()) & set(before.values())
-        revisions, _ = await guests.api.list(REVISIONS, guests.namespace)
+        revisions, _ = await guests.api.list(CONTROLLER_REVISIONS, guests.namespace)
         assert len(revisions) == 2
 
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.events import EVENTS
-from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, garbage_collector_knows, template, until
 from tests.cluster.test_pool import OFFLINE, condition, is_there, said, status, web
@@ -82,7 +82,7 @@ async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_th
     found = (await running.seen())["status"]
     assert found["updatedReplicas"] == 4
     assert found["currentRevision"] == found["updateRevision"]
-    revisions, _ = await running.api.list(REVISIONS, running.namespace)
+    revisions, _ = await running.api.list(CONTROLLER_REVISIONS, running.namespace)
     assert len(revisions) == 2
 
 
@@ -249,7 +249,7 @@ async def hostnames(place: Place) -> set[Any]:
 
 
 async def revisions(place: Place) -> list[str]:
-    return [each["metadata"]["name"] for each in (await place.api.list(REVISIONS, place.namespace))[0]]
+    return [each["metadata"]["name"] for each in (await place.api.list(CONTROLLER_REVISIONS, place.namespace))[0]]
 
 
 async def test_a_deleted_revision_is_written_again(control_plane: Any, place: Place) -> None:
@@ -258,7 +258,7 @@ async def test_a_deleted_revision_is_written_again(control_plane: Any, place: Pl
         await place.pool(2, template=named("x"))
         await until(lambda: hostnames(place), {"x"})
         (saved,) = await revisions(place)
-        await place.api.delete(REVISIONS, place.namespace, saved)
+        await place.api.delete(CONTROLLER_REVISIONS, place.namespace, saved)
         await until(lambda: revisions(place), [saved])
         await place.change(template=named(None))
         await until(lambda: hostnames(place), {None})
@@ -270,7 +270,7 @@ async def test_an_update_without_the_former_template_says_what_it_left(control_p
         await until(lambda: hostnames(place), {"x"})
         await until(place.names, web(1, 2))
     for name in await revisions(place):
-        await place.api.delete(REVISIONS, place.namespace, name)
+        await place.api.delete(CONTROLLER_REVISIONS, place.namespace, name)
     await place.change(template=named(None))
     async with controller(control_plane.kubeconfig):
 

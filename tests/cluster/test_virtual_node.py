@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.shared.sources import PODS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
-from poolhouse.runtime.resource import LEASES, NODES, Resource
+from poolhouse.runtime.resource import LEASES, NODES, PODS, Resource
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.warm_pools import PoolNamespace, namespace
 from tests.waiting import eventually, until

@@ -13,11 +13,10 @@ from typing import Any
 import pytest_asyncio
 
 from controllers.shared.evictions import BUDGETS
-from controllers.shared.sources import PODS
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import NotFound, Throttled
-from poolhouse.runtime.resource import NODES, VMIS
+from poolhouse.runtime.resource import NODES, PODS, VMIS
 from tests.cluster.claiming import Counter
 from tests.cluster.guards import budgets_refused
 from tests.cluster.pooling import until

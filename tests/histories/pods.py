@@ -10,7 +10,6 @@ from typing import Any
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.pod_claims import pod_of
-from controllers.shared.sources import PODS
 from controllers.virtualnode.pod import TERMINAL
 from controllers.virtualnode.pods import build as build_pods
 from controllers.virtualnode.sources import Sources
@@ -23,7 +22,7 @@ from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import EventRecorder
-from poolhouse.runtime.resource import VMIS, VMS, Resource
+from poolhouse.runtime.resource import PODS, VMIS, VMS, Resource
 from poolhouse.stack.engine.agents.addresses import NETWORK
 from tests.cluster.claiming import OVER
 from tests.cluster.warm_pools import template

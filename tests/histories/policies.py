@@ -7,13 +7,13 @@ from contextlib import suppress
 from typing import Any
 
 from controllers.migrationpolicy.controller import build as build_policy
-from controllers.migrationpolicy.observe import POLICIES, UPSTREAM
+from controllers.migrationpolicy.observe import POLICIES
 from controllers.shared.component import Component, ControllerContext
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.events import EventRecorder
-from poolhouse.runtime.resource import NAMESPACES, VMIS
+from poolhouse.runtime.resource import NAMESPACES, UPSTREAM_POLICIES, VMIS
 from tests.cluster.replicating import Place
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History
@@ -49,7 +49,7 @@ class PolicyHistory(History):
 
     async def begin(self) -> None:
         await self.place.api.patch(NAMESPACES, None, HERE, {"metadata": {"labels": {"zone": "a"}}})
-        await self.place.api.create(UPSTREAM, {"metadata": {"name": FOREIGN}, "spec": {"selectors": {}}})
+        await self.place.api.create(UPSTREAM_POLICIES, {"metadata": {"name": FOREIGN}, "spec": {"selectors": {}}})
         for _ in range(4):
             await self.create_vmi()
             with suppress(AlreadyExists):
@@ -170,9 +170,9 @@ class PolicyHistory(History):
             return ""
         name = self.world.random.choice(names)
         if self.world.random.random() < 0.5:
-            await self.place.api.delete(UPSTREAM, None, name)
+            await self.place.api.delete(UPSTREAM_POLICIES, None, name)
         else:
-            await self.place.api.patch(UPSTREAM, None, name, {"spec": {"allowPostCopy": True}})
+            await self.place.api.patch(UPSTREAM_POLICIES, None, name, {"spec": {"allowPostCopy": True}})
         return f"damage KubeVirt's policy {name}"
 
     def _names(self, resource: str) -> list[str]:

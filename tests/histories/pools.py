@@ -11,7 +11,7 @@ from typing import Any
 
 from controllers.pool.component import build as build_pool
 from controllers.pool.gates.hooks import ABANDON
-from controllers.pool.observe import POOLS, REVISIONS
+from controllers.pool.observe import POOLS
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.conditions import join_names
 from controllers.shared.names import ordinal_of
@@ -27,7 +27,7 @@ from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.cli.overview import object_row
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
-from poolhouse.runtime.resource import PVCS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS
 from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
 from tests.cluster.pooling import Place
 from tests.cluster.test_pool_chaos import complaints
@@ -269,7 +269,7 @@ class Users(People):
 
     async def strip(self) -> str:
         """A VM without its owner is a detached one."""
-        resource = self.chance.choice([None, DATA_VOLUMES, PVCS, REVISIONS])
+        resource = self.chance.choice([None, DATA_VOLUMES, PVCS, CONTROLLER_REVISIONS])
         if resource is None:
             return await self._give_away("strip", None)
         return await strip_owners(self.place.api, resource, self.place.namespace, self.chance)

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 
 from controllers.pool.observe import POOLS
-from controllers.shared.sources import PODS
 from controllers.shared.status_writer import status_patch
 from poolhouse.api.kinds.replicaset import ReplicaSetStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import namespace as cluster_namespace
 from tests.cluster.pooling import template

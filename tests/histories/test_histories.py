@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import REVISIONS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 from tests.cluster.chaos import sized
 from tests.cluster.claiming import Counter as Desk
 from tests.cluster.pooling import Place
@@ -213,12 +213,15 @@ def test_revisions_that_have_lost_their_owners_get_them_again_and_updates_still_
             await place.pool(2, template=sized("64Mi"))
             process = Process.start(world, build_pool, Network(world.random))
             await asyncio.sleep(60)
-            for each in (await place.api.list(REVISIONS, HERE))[0]:
+            for each in (await place.api.list(CONTROLLER_REVISIONS, HERE))[0]:
                 await place.api.patch(
-                    REVISIONS, HERE, each["metadata"]["name"], {"metadata": {"ownerReferences": None}}
+                    CONTROLLER_REVISIONS, HERE, each["metadata"]["name"], {"metadata": {"ownerReferences": None}}
                 )
             await asyncio.sleep(10)
-            assert all(each["metadata"].get("ownerReferences") for each in (await place.api.list(REVISIONS, HERE))[0])
+            assert all(
+                each["metadata"].get("ownerReferences")
+                for each in (await place.api.list(CONTROLLER_REVISIONS, HERE))[0]
+            )
             await process.kill()
             process = Process.start(world, build_pool, Network(world.random))
             await asyncio.sleep(60)

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from controllers.pool import revisions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
-from controllers.pool.observe import REVISIONS
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets import writes
 from controllers.shared.subresources import Subresources
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 
 MAX_TEMPLATES = 100
 """How many revisions of all pools are kept in memory. The name of a revision contains the hash of its contents."""
@@ -34,7 +34,7 @@ class Templates:
         key = snapshot.pool.namespace, snapshot.revisions_by_label[label].name
         if key not in self._known:
             try:
-                document = await self.api.get(REVISIONS, *key)
+                document = await self.api.get(CONTROLLER_REVISIONS, *key)
             except NotFound:
                 return None
             self._known[key] = revisions.read(document)

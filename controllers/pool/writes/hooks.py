@@ -4,13 +4,12 @@ from contextlib import suppress
 
 from controllers.pool import actions
 from controllers.pool.writes.vms import unready_version
-from controllers.shared.sources import PODS
 from controllers.shared.vm import parse_hold
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound
-from poolhouse.runtime.resource import VMIS, VMS
+from poolhouse.runtime.resource import PODS, VMIS, VMS
 
 
 async def hold(api: Api, namespace: str, a: actions.Hold) -> None:

@@ -4,32 +4,31 @@ from contextlib import suppress
 
 from controllers.pool import template
 from controllers.pool.actions import AdoptRevision, LabelVMI, PinMachineType, PruneRevision, SaveRevision
-from controllers.pool.observe import REVISIONS
 from controllers.pool.writes.context import Writing
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import AlreadyExists, NotFound
-from poolhouse.runtime.resource import VMIS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMIS
 
 
 async def save(to: Writing, a: SaveRevision) -> None:
     with suppress(AlreadyExists):  # the name depends on the content, so an earlier write created this revision
-        await to.api.create(REVISIONS, template.build_revision(to.owner, to.snapshot.revision))
+        await to.api.create(CONTROLLER_REVISIONS, template.build_revision(to.owner, to.snapshot.revision))
 
 
 async def adopt(to: Writing, a: AdoptRevision) -> None:
     change = {"uid": a.uid, "ownerReferences": [template.owner_reference(to.owner)]}
-    await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
+    await to.api.patch(CONTROLLER_REVISIONS, to.namespace, a.name, {"metadata": change})
 
 
 async def pin_machine_type(to: Writing, a: PinMachineType) -> None:
     change = {"uid": a.uid, "annotations": {meta.MACHINE_TYPE: a.machine_type}}
-    await to.api.patch(REVISIONS, to.namespace, a.name, {"metadata": change})
+    await to.api.patch(CONTROLLER_REVISIONS, to.namespace, a.name, {"metadata": change})
 
 
 async def prune(to: Writing, a: PruneRevision) -> None:
     with suppress(NotFound):
-        await to.api.delete(REVISIONS, to.namespace, a.name)
+        await to.api.delete(CONTROLLER_REVISIONS, to.namespace, a.name)
 
 
 async def label_vmi(to: Writing, a: LabelVMI) -> None:

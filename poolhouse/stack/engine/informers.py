@@ -9,7 +9,7 @@ from poolhouse.api.kinds.meta import NAMESPACE, SIMULATION
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import NAMESPACES, NODES, PODS, PVCS, VMIS, VMS
+from poolhouse.runtime.resource import CONFIG_MAPS, KUBEVIRTS, NAMESPACES, NODES, PODS, PVCS, VMIS, VMS
 from poolhouse.stack.engine import objects
 from poolhouse.stack.engine.fault_injection import Faults, parse_faults
 from poolhouse.stack.engine.objects import (
@@ -26,9 +26,7 @@ from poolhouse.stack.engine.objects import (
     SnapshotContent,
 )
 from poolhouse.stack.engine.resources import (
-    CONFIG_MAPS,
     DATA_VOLUMES,
-    KUBEVIRTS,
     LAUNCHER_LABEL,
     MIGRATIONS,
     RESTORES,

@@ -14,8 +14,8 @@ from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.kubevirt.live_updates import LIVE_MIGRATE
 from poolhouse.api.kubevirt.versions import NEWEST
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import KUBEVIRTS
 from poolhouse.stack.engine.migration.plan import MIGRATING
-from poolhouse.stack.engine.resources import KUBEVIRTS
 
 VERSION = "v{}.{}.0".format(*NEWEST)
 

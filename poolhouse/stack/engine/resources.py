@@ -10,8 +10,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.kubevirt import (
     DATA_SOURCE,
     DATA_VOLUME,
-    KUBEVIRT,
-    UPSTREAM_POLICY,
     VM_RESTORE,
     VM_SNAPSHOT,
     VM_SNAPSHOT_CONTENT,
@@ -22,12 +20,9 @@ from poolhouse.runtime.resource import PVCS, VMIS, Resource
 MIGRATIONS = Resource.of(VMI_MIGRATION)
 DATA_VOLUMES = Resource.of(DATA_VOLUME)
 DATA_SOURCES = Resource.of(DATA_SOURCE)
-MIGRATION_POLICIES = Resource.of(UPSTREAM_POLICY)
-KUBEVIRTS = Resource.of(KUBEVIRT)
 SNAPSHOTS = Resource.of(VM_SNAPSHOT)
 SNAPSHOT_CONTENTS = Resource.of(VM_SNAPSHOT_CONTENT)
 RESTORES = Resource.of(VM_RESTORE)
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 NODE_NAMES = ("node-1", "node-2")
 

@@ -12,7 +12,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import ApiError, Conflict, Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder, EventType
-from poolhouse.runtime.resource import NAMESPACES, VMIS, Key
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, Key
 from poolhouse.stack.engine.hypervisor import Hypervisor, HypervisorRefused, MigrationAborted
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.migration import plan
@@ -21,7 +21,7 @@ from poolhouse.stack.engine.migration.settings import MigrationSettings, effecti
 from poolhouse.stack.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
 from poolhouse.stack.engine.objects import VMI, Migration, Node, either
 from poolhouse.stack.engine.reasons import EngineReason
-from poolhouse.stack.engine.resources import KUBEVIRTS, MIGRATION_POLICIES, MIGRATIONS, NODE_LABEL
+from poolhouse.stack.engine.resources import MIGRATIONS, NODE_LABEL
 from poolhouse.stack.engine.vm import live_updates
 
 log = logging.getLogger(__name__)
@@ -261,7 +261,7 @@ class MigrationController:
             await self._api.delete(MIGRATIONS, *migration.key, uid=migration.uid)
 
     async def _settings(self, vmi: Json) -> MigrationSettings:
-        policies, _ = await self._api.list(MIGRATION_POLICIES)
+        policies, _ = await self._api.list(UPSTREAM_POLICIES)
         kubevirts, _ = await self._api.list(KUBEVIRTS)
         namespace = await self._api.get(NAMESPACES, None, vmi["metadata"]["namespace"])
         labels = vmi["metadata"].get("labels") or {}

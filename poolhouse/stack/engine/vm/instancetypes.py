@@ -9,18 +9,18 @@ from contextlib import suppress
 from typing import Any
 
 from defaulter.instancetypes import MatchedSpecs, expand
+from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, typed
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.instancetypes import (
-    CONTROLLER_REVISIONS,
     RESOURCES,
     REVISION_OF,
     InstancetypeReader,
     Unreadable,
     find_resource,
 )
-from poolhouse.runtime.resource import VMS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
 
 
 class Instancetypes:
@@ -60,7 +60,7 @@ class Instancetypes:
         )
         kept = found["metadata"]
         revision = f"{metadata['name']}-{kept['name']}-v1beta1-{kept['uid']}-{kept.get('generation') or 1}"
-        owner = {"apiVersion": VMS.api_version, "kind": VMS.kind, "name": metadata["name"], "uid": metadata["uid"]}
+        owner = controller_reference(VMS.api_version, VMS.kind, metadata["name"], metadata["uid"])
         body: dict[str, Any] = {
             "apiVersion": CONTROLLER_REVISIONS.api_version,
             "kind": CONTROLLER_REVISIONS.kind,
@@ -68,7 +68,7 @@ class Instancetypes:
                 "name": revision,
                 "namespace": metadata["namespace"],
                 "labels": {REVISION_OF: kept["name"]},
-                "ownerReferences": [{**owner, "controller": True, "blockOwnerDeletion": True}],
+                "ownerReferences": [owner],
             },
             "data": found,
             "revision": 0,

@@ -12,6 +12,7 @@ import pytest
 
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
+from poolhouse.runtime.resource import VMS
 from tests.cluster.test_pool_chaos import complaints
 from tests.histories.api_server import is_deleting
 from tests.histories.client import Network
@@ -94,6 +95,44 @@ def test_a_cluster_upgrade_leaves_each_pool_its_minimum(strategy: str) -> None:
     assert found.world.violations == []
     assert found.least == dict.fromkeys(NAMES, REPLICAS if strategy == "LiveMigrate" else REPLICAS - MAX_UNAVAILABLE)
     assert max(found.seconds) < LIMIT_SECONDS / 30
+
+
+def test_vms_that_have_left_the_pool_make_no_room_for_evictions() -> None:
+    """They keep the pool's label. In the drain they migrate, so that each has two ready Pods for a moment."""
+
+    async def least_available() -> int:
+        world, left = World(Random("left")), ("web-1", "web-2", "web-3")
+        place, drains, least = PatchingPlace(world.api("users"), HERE), Drains(world), list[int]()
+
+        def count() -> None:
+            vmis = world.server.objects(VMI_RESOURCE)
+            least.append(sum(is_ready(vmi) and vmi["metadata"]["name"] not in left for vmi in vmis))
+
+        async def complete() -> None:
+            await asyncio.sleep(5)
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while complaints(await place.seen()):  # noqa: ASYNC110
+                    await asyncio.sleep(1)
+
+        async with engine(world):
+            await drains.begin()
+            process = Process.start(world, build, Network(world.random))
+            await place.pool(6, template=evictable("LiveMigrate"), maxUnavailable=2)
+            await complete()
+            for name in left:
+                await place.api.patch(VMS, HERE, name, {"metadata": {"ownerReferences": None}})
+            await place.change(template=evictable("None"))
+            await complete()
+            world.server.observers.append(lambda _: count())
+            for node in NODE_NAMES:
+                assert await drains.drain(node, LIMIT_SECONDS)
+                await complete()
+                await drains.cordon(node, None)
+            await process.kill()
+        return min(least)
+
+    with quiet_logs(), asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:
+        assert runner.run(least_available()) == 4
 
 
 MARKED: Json = {"phase": "Running", "nodeName": "node-1", "evacuationNodeName": "node-1"}

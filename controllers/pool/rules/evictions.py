@@ -47,7 +47,9 @@ def wish(snapshot: PoolSnapshot) -> Wish:
     if "Unknown" in _treatments(snapshot):
         return unknown_strategy(snapshot.pool, snapshot.budgets, PoolReason.EVICTION_STRATEGY_UNKNOWN)
     stopped, moved = _running(snapshot)["Stop"], _running(snapshot)["Move"]
-    # A user may migrate VMs that an eviction stops, and the second Pod must not make room for an eviction.
+    # A user may migrate VMs that an eviction stops, and the second Pod must not make room for an eviction. KubeVirt
+    # says that a VMI migrates when this Pod runs. With a readiness probe the Pod gets ready only at the end of the
+    # migration, and a drain may wait as long.
     least = _least(snapshot) - _available_elsewhere(snapshot) + sum(vmi.migrating for vmi in stopped)
     left_out = VMIChoice("NotIn", tuple(sorted([*snapshot.foreign_vmis, *(vmi.uid for vmi in moved)])))
     must_stay = f"{_least(snapshot)} of {count_noun(meant_to_run(snapshot), 'VM')} must stay available"

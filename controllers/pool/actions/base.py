@@ -15,6 +15,7 @@ from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool_lifecycle import Transition
+from poolhouse.api.kubevirt.live_updates import RunningGuest
 
 
 class Action(actions.Action[PoolSnapshot], reasons=PoolReason):
@@ -68,6 +69,7 @@ def started(vm: VM) -> VM:
         return vm
     uid, labels = f"{vm.name} (simulated VMI)", {meta.REVISION: vm.revision, meta.IN_SERVICE: "true"}
     vmi = VMI(vm.namespace, vm.name, uid, owner_uid=vm.uid, labels=labels, phase="Running", ready=True, disks=vm.disks)
+    vmi = replace(vmi, guest=RunningGuest(vm.live, vm.live))
     return replace(vm, vmi_exists=True, ready=True, start_failures=0, vmi=vmi, hold=None)
 
 

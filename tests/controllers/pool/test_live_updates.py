@@ -281,6 +281,14 @@ def test_a_plan_shows_the_restart_that_takes_a_live_update_back() -> None:
     assert found == [("Update", "web-1"), ("Restart", "web-1"), ("Update", "web-2"), ("Restart", "web-2")]
 
 
+def test_a_vm_that_was_changed_live_restarts_once_for_a_nic() -> None:
+    before, after = replace(BEFORE, live=ONE), replace(AFTER, live=WITH_NIC)
+    found = running(1, since=ago(60), guest=nic_guest(ONE, ONE))
+    observed = pool(found, revision=after, revisions=(before, after), **NO_MIGRATIONS)
+    actions = [(each.verb, each.name) for round in simulate(observed, NOW).steps for each in round.actions]
+    assert actions == [("Update", "web-1"), ("Restart", "web-1")]
+
+
 def test_a_simulated_live_update_restarts_nothing_and_ends() -> None:
     found = simulate(pool(*map(running, (1, 2, 3))), NOW)
     verbs = [each.verb for round in found.steps for each in round.actions]

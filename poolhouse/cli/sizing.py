@@ -314,6 +314,7 @@ def why(cluster: Cluster, pool: str, output: str) -> None:
 def explain(pool: WarmPool, demand: Demand) -> Json:
     status = pool.status
     decided = status.autoscaling
+    unavailable = any((each.type, each.status) == ("Available", "False") for each in status.conditions)
     return {
         "pool": pool.name,
         "desiredReplicas": pool.spec.replicas if status.desired_replicas is None else status.desired_replicas,
@@ -327,7 +328,9 @@ def explain(pool: WarmPool, demand: Demand) -> Json:
         "problems": [
             f"{each.type}: {each.reason}: {each.message}"
             for each in status.conditions
-            if (each.type, each.status) in PROBLEMS or each.reason == "ScaleIgnored"
+            if (each.type, each.status) in PROBLEMS
+            or each.reason == "ScaleIgnored"
+            or (unavailable and each.type == "Progressing")
         ],
     }
 

@@ -93,14 +93,16 @@ def test_why_has_the_decision_and_the_next_change() -> None:
 
 
 def test_why_of_a_fixed_size_has_the_problems_and_names_the_comparison() -> None:
-    condition = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
+    available = {"type": "Available", "status": "False", "reason": "InsufficientCapacity", "message": "full"}
+    progress = {"type": "Progressing", "status": "True", "reason": "Scaling", "message": "VMs are not ready: NoAnswer"}
     image = {"disk": "root", "dataSource": "ns/debian", "kind": "pvc", "namespace": "images", "name": "debian-7"}
-    found = explain(a_pool(2, status={"conditions": [condition], "dataSources": [image]}), written(MONDAY))
+    found = explain(a_pool(2, status={"conditions": [available, progress], "dataSources": [image]}), written(MONDAY))
     assert list(lines(found))[1:] == [
         "the size is spec.replicas: 2",
         "last week: 1 claim; a VM boots in 60 s",
         "disk root of new VMs: pvc images/debian-7",
         "Available: InsufficientCapacity: full",
+        "Progressing: Scaling: VMs are not ready: NoAnswer",
         "compare sizes and autoscaling with: poolhouse warmpool advise web",
     ]
     assert list(lines(explain(a_pool(2), Demand(DemandHistory(), ()))))[1:] == ["the size is spec.replicas: 2"]

@@ -1,17 +1,21 @@
 """Measures the time from the creation of a Pod until its container runs in a warm VM.
 
-    python -m tests.bench.pods [--dir DIR] [--rounds 30]
+    python -m tests.bench.pods [--dir DIR] [--rounds 30] [--node KUBECONFIG [--image IMAGE]]
 
 Kubernetes' scheduler binds the Pod to the virtual node, and the Pod gets a VM of the simulated engine, whose agent
 starts containers at once. So the time is that of Kubernetes and Poolhouse alone. In alternating rounds: a claim that
 starts the same application, which needs no scheduler and no Pod; and a bare client that creates a Pod, binds it, and
 writes its status. One after another, with a full pool before each, so that no time is that of a queue.
+
+With `--node`, in the same rounds also an ordinary Pod of another cluster, whose kubelet starts a container on a real
+node. Its image is pulled before the first round that counts.
 """
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from controllers.warmpool.warm_pool import WARM_POOLS
@@ -35,6 +39,11 @@ POOL: Json = {
 }
 CONTAINERS = [{"name": "main", "image": "registry.example/app:1"}]
 TOLERATION = {"key": meta.WARM_VM, "operator": "Exists"}
+
+
+SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+ON_NODE = "a Pod on a real node"
+PAUSE = "registry.k8s.io/pause:3.10"
 
 
 def pod(namespace: str, name: str, **spec: object) -> Json:
@@ -108,8 +117,37 @@ class Bench:
         return seconds
 
 
-async def measure(directory: Path, rounds: int) -> None:
-    async with await harness.connect(directory / "kubeconfig") as api, harness.new_namespace(api) as namespace:
+@dataclass(frozen=True)
+class RealNode:
+    """A cluster whose nodes run containers."""
+
+    api: Api
+    namespace: str
+    image: str
+
+    async def of_pod(self, name: str) -> float:
+        container = {"name": "main", "image": self.image, "imagePullPolicy": "IfNotPresent"}
+        document = pod(self.namespace, name, containers=[container])
+        seconds = await first_time(self.api, PODS, document, runs)
+        await self.api.delete(PODS, self.namespace, name)
+        return seconds
+
+
+@asynccontextmanager
+async def real_node(kubeconfig: str, image: str) -> AsyncIterator[RealNode]:
+    async with await harness.connect(Path(kubeconfig)) as api, harness.new_namespace(api) as namespace:
+
+        async def has_account() -> bool:
+            return bool((await api.list(SERVICE_ACCOUNTS, namespace))[0])
+
+        await harness.poll(has_account)
+        yield RealNode(api, namespace, image)
+
+
+async def measure(directory: Path, rounds: int, kubeconfig: str, image: str) -> None:
+    async with AsyncExitStack() as opened:
+        api = await opened.enter_async_context(await harness.connect(directory / "kubeconfig"))
+        namespace = await opened.enter_async_context(harness.new_namespace(api))
         await api.create(WARM_POOLS, harness.document(WARM_POOLS, "warm", POOL, namespace))
         bench = Bench(api, namespace)
         kinds: dict[str, Callable[[str], Awaitable[float]]] = {
@@ -117,6 +155,8 @@ async def measure(directory: Path, rounds: int) -> None:
             "a claim": bench.of_claim,
             "a Pod": bench.of_pod,
         }
+        if kubeconfig:
+            kinds[ON_NODE] = (await opened.enter_async_context(real_node(kubeconfig, image))).of_pod
         found: dict[str, list[float]] = {name: [] for name in kinds}
         for number in range(rounds + 1):
             for name, one in kinds.items():
@@ -130,12 +170,19 @@ async def measure(directory: Path, rounds: int) -> None:
     for name in ("a claim", "a Pod"):
         medians = [harness.percentile(found[each], 50) for each in ("bare writes", name)]
         harness.report_ratio(f"{name} and the bare writes, medians", *medians)
+    if kubeconfig:
+        medians = [harness.percentile(found[each], 50) for each in (ON_NODE, "a Pod")]
+        harness.report_ratio(f"a Pod and {ON_NODE}, medians", *medians)
+    else:
+        print(
+            "  --node KUBECONFIG adds a Pod on a real node of that cluster: `python -m tests.node.main up` starts one"
+        )
 
 
 def main() -> None:
-    options = harness.parse_options(__doc__, dir=None, rounds=30)
+    options = harness.parse_options(__doc__, dir=None, rounds=30, node="", image=PAUSE)
     with harness.stack(options.dir, "--virtual-node", "--engine", "simulated", without=()) as directory:
-        asyncio.run(measure(directory, options.rounds))
+        asyncio.run(measure(directory, options.rounds, options.node, options.image))
 
 
 if __name__ == "__main__":

@@ -53,7 +53,8 @@ class Podman:
     async def provide_image(self, application: Application, container: Container, auth_file: Path) -> None:
         """Pulls the image if the container's policy says so. Raises Refused."""
         if self.program is None:
-            raise Refused("ImageNotSupported", f"image {container.image!r} needs podman, which this VM does not have")
+            message = f"image {container.image!r} needs podman in this VM: install it in the image of the pool's VMs"
+            raise Refused("ImageNotSupported", message)
         if container.pull_policy != "Always":
             found = await self._run("image", "exists", container.image)
             if found.code == 0:

@@ -17,7 +17,7 @@ controller launches the application (`controllers/claim/pod_notes.py`). So a Pod
 may have run, and gets no other claim.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -27,6 +27,7 @@ from controllers.virtualnode.pod import NOTES, TERMINAL, Pod, PodClaim, PodPool
 from controllers.virtualnode.pod_status import Waiting, deadline, failed_status, running_status, waiting_status
 from controllers.virtualnode.reasons import PodReason
 from controllers.virtualnode.translate import listed
+from poolhouse.api.apimachinery.containers import waiting_containers
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.apimachinery.unstructured import Json
@@ -79,11 +80,11 @@ class RemovePod:
 
 @dataclass(frozen=True)
 class WriteStatus:
-    """A merge patch of the Pod's status and of our annotations, and the event of the change."""
+    """A merge patch of the Pod's status and of our annotations, and the events of the change."""
 
     patch: Json
-    event: tuple[str, str, str] | None = None
-    """type, reason and message"""
+    events: tuple[tuple[str, str, str], ...] = ()
+    """types, reasons and messages"""
 
 
 @dataclass(frozen=True)
@@ -221,16 +222,21 @@ def _write(pod: Pod, status: Json, notes: Json | None = None, *, event: str = ""
     metadata: Json = {"uid": pod.uid, "resourceVersion": pod.resource_version}
     if noted:
         metadata["annotations"] = noted
-    return WriteStatus({"metadata": metadata, **({"status": change} if change else {})}, _event(pod, status, event))
+    return WriteStatus(
+        {"metadata": metadata, **({"status": change} if change else {})}, tuple(_events(pod, status, event))
+    )
 
 
-def _event(pod: Pod, status: Json, kind: str) -> tuple[str, str, str] | None:
-    """The event of a change of why the Pod waits, of its VM, or of its failure."""
+def _events(pod: Pod, status: Json, kind: str) -> Iterator[tuple[str, str, str]]:
+    """The events of a change of why the Pod waits, of its VM, of its failure, and of why containers wait."""
     told = {each["type"]: each for each in (pod.status.get("conditions") or ())}.get(meta.WARM_VM) or {}
     new = next(each for each in status["conditions"] if each["type"] == meta.WARM_VM)
-    if not kind or (told.get("reason"), told.get("message")) == (new.get("reason"), new.get("message")):
-        return None
-    return kind, str(new["reason"]), str(new["message"])
+    if kind and (told.get("reason"), told.get("message")) != (new.get("reason"), new.get("message")):
+        yield kind, str(new["reason"]), str(new["message"])
+    before = dict(waiting_containers(pod.status))
+    for name, why in waiting_containers(status):
+        if before.get(name) != why:
+            yield "Warning", PodReason.CONTAINER_WAITING, f"container {name}: {why}"
 
 
 def _seconds_until(end: datetime | None, now: datetime) -> float | None:

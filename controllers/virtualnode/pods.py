@@ -105,10 +105,9 @@ class PodController:
 
     async def _take(self, pod: Pod, step: Step) -> float | None:
         match step:
-            case WriteStatus(patch, event):
+            case WriteStatus(patch, events):
                 await self.api.patch(PODS, pod.namespace, pod.name, patch, subresource="status")
-                if event is not None:
-                    kind, reason, message = event
+                for kind, reason, message in events:
                     self.events.emit(
                         view_reference(PODS, pod),
                         "Warning" if kind == "Warning" else "Normal",

@@ -19,6 +19,10 @@ class PodReason(Reason):
         "The claim for the Pod is too large, or the API server refused it; the message is its answer.",
     )
     VM_BOUND = "VMBound", "The Pod has its VM, in which its containers were started."
+    CONTAINER_WAITING = (
+        "ContainerWaiting",
+        "A container waits. The message is that of the agent, which may lack podman or the image.",
+    )
     CLAIM_LOST = "ClaimLost", "Somebody deleted the claim of the Pod, and with it the VM in which the Pod ran."
     DEADLINE_EXCEEDED = "DeadlineExceeded", "The Pod had its VM for longer than `activeDeadlineSeconds`."
     OUT_OF_CPU = "OutOfcpu", "The Pod requests more CPUs than any VM has, so it is Failed."

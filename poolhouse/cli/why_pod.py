@@ -89,6 +89,7 @@ def headline(pod: Json) -> str:
 
 def facts(pod: Json, claim: Json | None) -> Iterator[str]:
     """On which node the Pod is, its VM, and what its claim says."""
+    from poolhouse.api.apimachinery.containers import waiting_containers
     from poolhouse.api.kinds import meta
 
     metadata, node = pod["metadata"], pod["spec"].get("nodeName")
@@ -105,5 +106,7 @@ def facts(pod: Json, claim: Json | None) -> Iterator[str]:
     status = claim.get("status") or {}
     if vm := (status.get("vmRef") or {}).get("name"):
         yield f"its VM is {vm}: `poolhouse why {vm}` explains the VM"
+    for container, why in waiting_containers(pod.get("status") or {}):
+        yield f"container {container} waits: {why}"
     yield f"its claim is {describe(name, status, told=headline(pod))}"
     yield from (f"claim {name}: {fact}" for fact in why_claim.facts(claim))

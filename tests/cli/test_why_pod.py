@@ -10,6 +10,7 @@ from poolhouse.cli.why_pod import facts, headline, pod_name
 
 CONDITION = {"type": "poolhouse.dev/warm-vm", "status": "False", "reason": "Queued", "message": "no VM is ready"}
 UNSCHEDULED = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"}
+NO_PODMAN = {"reason": "ImageNotSupported", "message": "it needs podman"}
 BOUND = {"phase": "Ready", "boundAt": "2026-03-01T11:00:00Z", "vmRef": {"name": "web-x1"}, "launchType": "Warm"}
 
 
@@ -69,6 +70,18 @@ def test_the_headline_of_a_pod(found: dict[str, Any], said: str) -> None:
                 "claim p1-c0ffee: it ends with Pod p1",
             ],
             id="it has a VM",
+        ),
+        pytest.param(
+            pod(containerStatuses=[{"name": "main", "state": {"waiting": NO_PODMAN}}]),
+            claim(**BOUND),
+            [
+                "its VM is web-x1: `poolhouse why web-x1` explains the VM",
+                "container main waits: ImageNotSupported: it needs podman",
+                "its claim is p1-c0ffee: web-x1 is yours: Warm",
+                "claim p1-c0ffee: it was created at 2026-03-01T11:00:00Z",
+                "claim p1-c0ffee: it ends with Pod p1",
+            ],
+            id="a container waits",
         ),
         pytest.param(
             pod(conditions=[CONDITION]),

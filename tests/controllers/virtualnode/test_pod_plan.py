@@ -113,7 +113,7 @@ def test_a_pod_without_a_pool_waits(annotations: Json, pools: list[PodPool], rea
     assert (status["reason"], message in status["message"]) == (reason, True)
     assert len(status["message"]) < 500
     assert isinstance(first, WriteStatus)
-    assert first.event == ("Warning", reason, status["message"])
+    assert first.events == (("Warning", reason, status["message"]),)
     stored = apply_patch(waiting, {"status": status})
     assert step(stored, None, *pools) == Wait()
     named = a_pool(annotations.get("poolhouse.dev/warm-pool", "mac"))
@@ -148,7 +148,7 @@ def test_a_pod_that_requests_more_than_any_vm_has_ends(metadata: Json, requests:
     status = written(found)["status"]
     assert (status["phase"], status["reason"]) == ("Failed", reason)
     assert isinstance(found, WriteStatus)
-    assert found.event == ("Warning", reason, status["message"])
+    assert found.events == (("Warning", reason, status["message"]),)
     after = step(apply_patch(greedy, {"status": status}))
     assert after == (RemovePod() if metadata else Wait())
 
@@ -166,7 +166,7 @@ def test_a_pod_that_requests_more_than_any_vm_has_ends(metadata: Json, requests:
 def test_a_person_is_warned_of_what_does_not_pass_by_itself(reason: str, kind: str) -> None:
     first = step(pod(), claim("Pending", vm="", why=(reason, "why")))
     assert isinstance(first, WriteStatus)
-    assert first.event == (kind, reason, "why")
+    assert first.events == ((kind, reason, "why"),)
 
 
 def test_reasons_that_pass_are_those_of_claims() -> None:
@@ -179,7 +179,7 @@ def test_a_pod_says_why_its_claim_waits() -> None:
     status = written(first)["status"]
     assert status["reason"] == "Queued"
     assert isinstance(first, WriteStatus)
-    assert first.event == ("Normal", "Queued", "no VM is ready")
+    assert first.events == (("Normal", "Queued", "no VM is ready"),)
     assert step(apply_patch(pod(), {"status": status}), queued) == Wait()
 
 
@@ -214,13 +214,34 @@ def test_the_pod_follows_its_vm_and_says_which() -> None:
     }
     assert patch["status"]["phase"] == "Running"
     assert isinstance(first, WriteStatus)
-    assert first.event == ("Normal", "VMBound", "warm-1 belongs to this Pod alone")
+    assert first.events == (("Normal", "VMBound", "warm-1 belongs to this Pod alone"),)
+
+
+def test_an_event_says_why_a_container_waits_once() -> None:
+    """`kubectl describe pod` shows the reason of a container that waits, and no message."""
+
+    def waiting(message: str) -> Json:
+        state = {"waiting": {"reason": "ImageNotSupported", "message": message}}
+        return {"phase": "Pending", "containers": [{"name": "main", "state": state}]}
+
+    bound = apply_patch(pod(), written(step(pod(), claim(application={"phase": "Pending"}))))
+    found = step(bound, claim(application=waiting("it needs podman")))
+    assert isinstance(found, WriteStatus)
+    assert found.events == (("Warning", "ContainerWaiting", "container main: ImageNotSupported: it needs podman"),)
+    told = apply_patch(bound, written(found))
+    assert not isinstance(step(told, claim(application=waiting("it needs podman"))), WriteStatus)
+    other = step(told, claim(application=waiting("it needs much")))
+    assert isinstance(other, WriteStatus)
+    assert other.events
+    with_vm = step(pod(), claim(application=waiting("it needs podman")))
+    assert isinstance(with_vm, WriteStatus)
+    assert [reason for _, reason, _ in with_vm.events] == ["VMBound", "ContainerWaiting"]
 
 
 def test_a_pod_names_its_claim_before_its_application_is_launched() -> None:
     first = step(pod(), claim("Bound", application={}))
     assert isinstance(first, WriteStatus)
-    assert first.event is None, "another VM may take its place"
+    assert first.events == (), "another VM may take its place"
     patch = first.patch
     assert patch["metadata"]["annotations"] == {
         "poolhouse.dev/claim-name": CLAIM_OF_WEB,

@@ -16,6 +16,9 @@ from poolhouse.api.apimachinery.owner_references import controller_reference, co
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 
+LOST_EXIT_CODE = 137
+"""the kubelet's exit code of a container whose end it has not seen"""
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimingPod:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from ipaddress import ip_address
 
+from controllers.shared.pod_claims import LOST_EXIT_CODE
 from controllers.virtualnode.pod import TERMINAL, Pod, PodClaim
 from controllers.warmpool.probe_address import parse_address
 from poolhouse.api.apimachinery.timestamps import format_time, known_time
@@ -17,8 +18,7 @@ from poolhouse.api.kinds import meta
 
 WARM_VM_CONDITION = meta.WARM_VM
 """the type of the condition that says whether the Pod has a VM, and why not"""
-LOST_EXIT_CODE = 137
-"""the kubelet's exit code of a container whose end it has not seen"""
+INITIALIZING = "PodInitializing"
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,10 @@ def running_status(pod: Pod, claim: PodClaim, now: datetime) -> Json:
         **_addresses(claim),
         **_ephemeral(pod, now),
     }
-    first = _containers(pod, "initContainerStatuses", pod.init_containers, report.get("initContainers") or (), "")
-    reason = "ContainerCreating" if all(_succeeded(each) for each in first) else "PodInitializing"
+    first = _containers(
+        pod, "initContainerStatuses", pod.init_containers, report.get("initContainers") or (), INITIALIZING
+    )
+    reason = "ContainerCreating" if all(_succeeded(each.get("state", {})) for each in first) else INITIALIZING
     if first:
         found["initContainerStatuses"] = first
     found["containerStatuses"] = _containers(
@@ -115,9 +117,8 @@ def _containers(
     """The statuses in the order of the spec. A container of which the agent says nothing keeps its status."""
     reported = {each["name"]: each for each in reports}
     before = {each["name"]: each for each in pod.status.get(field) or ()}
-    found = []
+    found, waiting = [], {"waiting": {"reason": waiting_reason}}
     for name, image in declared.items():
-        waiting = {"waiting": {"reason": waiting_reason or "PodInitializing"}}
         if (report := reported.get(name)) is None:
             known = before.get(name) or {"ready": False, "restartCount": 0, "state": waiting}
             found.append({**known, "name": name, "image": image, "imageID": ""})
@@ -127,20 +128,19 @@ def _containers(
         # The API server refuses to start a container again that must not start again.
         if ended is not None and "terminated" not in state and not _may_restart(pod, field, ended):
             state = {"terminated": ended}
+        first = field == "initContainerStatuses"  # for these, ready means that they have succeeded
         found.append(
             {
                 "name": name,
                 "image": image,
                 "imageID": "",
-                "ready": bool(report.get("ready")),
+                "ready": _succeeded(state) if first else bool(report.get("ready")),
                 "started": bool(report.get("started", "running" in state)),
                 "restartCount": report.get("restartCount") or 0,
                 "state": state,
                 "lastState": _state(report.get("lastState") or {}),
             }
         )
-        if field == "initContainerStatuses":  # for these, ready means that they have succeeded
-            found[-1]["ready"] = _succeeded(found[-1])
     return found
 
 
@@ -190,9 +190,8 @@ def _may_restart(pod: Pod, field: str, ended: Json) -> bool:
     return not on_failure or ended.get("exitCode") != 0
 
 
-def _succeeded(status: Json) -> bool:
-    ended = (status.get("state") or {}).get("terminated")
-    return ended is not None and ended.get("exitCode") == 0
+def _succeeded(state: Json) -> bool:
+    return (state.get("terminated") or {}).get("exitCode") == 0
 
 
 def _lost(status: Json, reason: str, message: str, now: datetime) -> Json:
@@ -236,38 +235,31 @@ def _condition(told: Told, before: Json | None, now: datetime) -> Json:
     wanted = {"type": type, "status": status}
     wanted |= {"reason": reason} if reason else {}
     wanted |= {"message": message} if message else {}
-    if before is not None and {key: before.get(key, "") for key in ("status", "reason", "message")} == {
-        key: wanted.get(key, "") for key in ("status", "reason", "message")
-    }:
+    before = before or {}
+    if all(before.get(key, "") == wanted.get(key, "") for key in ("status", "reason", "message")):
         return before
-    same = before is not None and before.get("status") == status
-    since = before.get("lastTransitionTime") if same and before is not None else None
+    since = before.get("lastTransitionTime") if before.get("status") == status else None
     return {**wanted, "lastProbeTime": None, "lastTransitionTime": since or format_time(now)}
 
 
 def _initialized(pod: Pod, status: Json) -> Told:
-    known = {each["name"]: each for each in status.get("initContainerStatuses") or ()}
+    first = {each["name"]: each for each in status.get("initContainerStatuses") or ()}
     started = any((each.get("state") or {}).keys() & {"running", "terminated"} for each in _regular(status))
-    unknown = [name for name in pod.init_containers if name not in known]
-    if status["phase"] == "Succeeded" and not unknown:
+    if status["phase"] == "Succeeded" and pod.init_containers.keys() <= first.keys():
         return "Initialized", "True", "PodCompleted", ""
-    incomplete = [name for name in pod.init_containers if name in known and not known[name].get("ready")]
-    if started or not (unknown or incomplete):
+    message = _unready(pod.init_containers, first, "incomplete")
+    if started or not message:
         return "Initialized", "True", "", ""
-    message = _names(("containers with unknown status", unknown), ("containers with incomplete status", incomplete))
     return "Initialized", "False", "ContainersNotInitialized", message
 
 
 def _containers_ready(pod: Pod, status: Json) -> Told:
-    known = {each["name"]: each for each in _regular(status)}
     if status["phase"] in TERMINAL:
         reason = "PodCompleted" if status["phase"] == "Succeeded" else "PodFailed"
         return "ContainersReady", "False", reason, ""
-    unknown = [name for name in pod.containers if name not in known]
-    unready = [name for name in pod.containers if name in known and not known[name].get("ready")]
-    if not (unknown or unready):
+    message = _unready(pod.containers, {each["name"]: each for each in _regular(status)}, "unready")
+    if not message:
         return "ContainersReady", "True", "", ""
-    message = _names(("containers with unknown status", unknown), ("containers with unready status", unready))
     return "ContainersReady", "False", "ContainersNotReady", message
 
 
@@ -290,6 +282,10 @@ def _regular(status: Json) -> Iterable[Json]:
     return found
 
 
-def _names(*groups: tuple[str, list[str]]) -> str:
-    """As Go prints lists of names."""
-    return ", ".join(f"{title}: [{' '.join(names)}]" for title, names in groups if names)
+def _unready(declared: Iterable[str], statuses: Mapping[str, Json], word: str) -> str:
+    """The kubelet's message about the containers that are not ready; empty if all are. Go prints lists so."""
+    groups: dict[str, list[str]] = {"unknown": [], word: []}
+    for name in declared:
+        if not statuses.get(name, {}).get("ready"):
+            groups[word if name in statuses else "unknown"].append(name)
+    return ", ".join(f"containers with {state} status: [{' '.join(names)}]" for state, names in groups.items() if names)

@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The webhook, the controllers and the hooks of the chart. The image has no libvirt.
+# The webhook, the controllers, the portal and the hooks of the chart. The image has no libvirt.
 #
 #   docker build -t poolhouse/poolhouse:0.1.0 --build-arg DIGEST=sha256:... .
 #   docker build --target sbom --output . .         writes its contents to sbom.json (CycloneDX)
@@ -19,10 +19,10 @@ RUN apt-get update && apt-get install -y --no-install-recommends python3 python3
 WORKDIR /src
 # Any value adds the packages for warm pools of EC2 instances and for the cluster-autoscaler.
 ARG EC2=
-COPY requirements/build.lock requirements/webhook.lock requirements/controllers.lock requirements/ec2.lock ./
+COPY requirements/build.lock requirements/webhook.lock requirements/controllers.lock requirements/portal.lock requirements/ec2.lock ./
 # Build tools are pinned too: with build isolation pip would fetch the newest ones.
 RUN python3 -m venv /opt/poolhouse \
- && if [ -n "${EC2}" ]; then set -- build ec2; else set -- build webhook controllers; fi \
+ && if [ -n "${EC2}" ]; then set -- build ec2 portal; else set -- build webhook controllers portal; fi \
  && for each; do \
       /opt/poolhouse/bin/pip install --no-cache-dir --no-build-isolation --require-hashes -r "${each}.lock" || exit 1; \
     done
@@ -30,8 +30,10 @@ COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY poolhouse/__init__.py ./poolhouse/
 COPY poolhouse/api ./poolhouse/api
 COPY poolhouse/cli ./poolhouse/cli
+COPY poolhouse/console ./poolhouse/console
 COPY poolhouse/manifests ./poolhouse/manifests
 COPY poolhouse/nodegroups ./poolhouse/nodegroups
+COPY poolhouse/portal ./poolhouse/portal
 COPY poolhouse/runtime ./poolhouse/runtime
 COPY poolhouse/service ./poolhouse/service
 COPY webhook ./webhook
@@ -73,6 +75,6 @@ ENV PATH=/opt/poolhouse/bin:/usr/local/bin:/usr/bin:/bin \
     POOLHOUSE_LOG_FORMAT=json
 USER 65532:65532
 EXPOSE 8443
-# Commands: webhook, controllers, hooks probe, hooks retire.
+# Commands: webhook, controllers, portal, hooks probe, hooks retire.
 ENTRYPOINT ["/opt/poolhouse/bin/poolhouse"]
 CMD ["--help"]

@@ -108,7 +108,8 @@ docs: setup
 # The pictures of docs/console.md, by the tests of the console.
 screenshots: setup $(BROWSER)
 	@mkdir -p docs/img/console
-	@POOLHOUSE_SCREENSHOTS=docs/img/console exec $(BIN)/python -m pytest -q tests/console/test_browser.py tests/console/test_guest_in_browser.py
+	@POOLHOUSE_SCREENSHOTS=docs/img/console $(BIN)/python -m pytest -q tests/console/test_browser.py tests/console/test_guest_in_browser.py
+	@POOLHOUSE_SCREENSHOTS=docs/img exec $(BIN)/python -m pytest -q tests/portal/test_browser.py
 
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)
@@ -195,7 +196,8 @@ $(BROWSER): | $(INSTALLED)
 lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
-	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console \
+	@$(COMPILE) --extra portal -c requirements/webhook.lock -o requirements/portal.lock pyproject.toml
+	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console --extra portal \
 	  --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -o requirements/ec2.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \

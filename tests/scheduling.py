@@ -24,6 +24,7 @@ FIRST = (
     "tests/cluster/",
     "tests/charts/",
     "tests/console/",
+    "tests/portal/",
 )
 """beginnings of the paths of files that start servers, in the order in which their tests are given out"""
 

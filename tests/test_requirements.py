@@ -27,6 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "defaulter": ("defaulter", "poolhouse/service"),
     "cli": ("poolhouse/cli", "poolhouse/runtime", "defaulter"),
     "console": ("poolhouse/console",),
+    "portal": ("poolhouse/portal", "poolhouse/service", "poolhouse/runtime"),
     "autoscaler": ("poolhouse/nodegroups", "poolhouse/service"),
     "ec2": ("controllers",),
     "engine": ("poolhouse/stack",),
@@ -133,7 +134,7 @@ def test_every_requirement_is_imported(extra: str) -> None:
 def test_every_import_is_required(room: str) -> None:
     """By an extra of the room. The extras of the command line, of tests and of the pages add to those of all others."""
     extras = [extra for extra, rooms in ROOMS.items() if room in rooms]
-    wide = room in (*BASE, "poolhouse/stack", "tests", "poolhouse/generate", "poolhouse/console")
+    wide = room in (*BASE, "poolhouse/stack", "tests", "poolhouse/generate", "poolhouse/console", "poolhouse/portal")
     required = names(
         [*PROJECT["dependencies"], *(each for extra in (EXTRAS if wide else extras) for each in EXTRAS[extra])]
     )

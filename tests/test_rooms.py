@@ -47,13 +47,16 @@ ROOMS: dict[str, set[str]] = {
     "poolhouse.cli": CONTROL_PLANE | {MANIFESTS, "defaulter", "webhook", "controllers", "poolhouse.stack"},
     # The web page has the answers and the acts of the command line, which starts it by name.
     "poolhouse.console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "poolhouse.cli"},
+    # The web pages for users without a kubeconfig, which show the screens of VMs as the console does.
+    "poolhouse.portal": CONTROL_PLANE | {"poolhouse.cli", "poolhouse.console"},
     # The cloud provider of the cluster-autoscaler, which the command line starts by name, too.
     "poolhouse.nodegroups": CONTROL_PLANE | {"controllers", "poolhouse.cli"},
     # A distribution of its own, which contains no other room. `generate` writes what it has in common with them.
     "client": set(),
     # The agent in VMs, also a distribution of its own. `generate` copies the protocol into it.
     "agent": set(),
-    "poolhouse.generate": BOTTOM | {KINDS, MANIFESTS, RUNTIME, "defaulter", "webhook", "controllers"},
+    "poolhouse.generate": BOTTOM
+    | {KINDS, MANIFESTS, RUNTIME, "defaulter", "webhook", "controllers", "poolhouse.portal.settings"},
 }
 
 # A package of controllers imports controllers/shared and controllers/sets, and no other package unless it is listed

@@ -87,6 +87,9 @@ COMMANDS = {
     "webhook": CommandEntry("webhook.main:main", "Run the admission service.", "service"),
     "defaulter": CommandEntry("defaulter.main:main", "Run the service that asks libvirt for defaults.", "service"),
     "controllers": CommandEntry("controllers.main:main", "Run the controllers.", "service"),
+    "portal": CommandEntry(
+        "poolhouse.portal.main:main", "Run the page of users without a kubeconfig.", "hidden service"
+    ),
     "hooks": CommandEntry("webhook.hooks:hooks", "Run a hook of the Helm chart.", "hidden command"),
     "engine": CommandEntry(
         "poolhouse.stack.engine.main:main", "Run the engine in place of KubeVirt and CDI.", "hidden service"

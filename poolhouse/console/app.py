@@ -189,7 +189,11 @@ class Console:
         return FileResponse(known[name])
 
     async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
-        await vm_stream.connect(browser, self._context.state.api, stream, (namespace, name), self._stopping)
+        await vm_stream.connect(browser, self._context.state.api, stream, (namespace, name), self._stopped)
+
+    async def _stopped(self) -> str:
+        await self._stopping.wait()
+        return "The console was stopped."
 
     async def _page(self, request: Request, path: str) -> Response:
         query = dict(request.query_params)

@@ -6,7 +6,7 @@ Each message is a piece of the stream. The reason with which the websocket is cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -69,10 +69,16 @@ def reason(text: str) -> str:
 
 
 async def connect(
-    browser: WebSocket, api: Api, stream: str, vmi: Key, stop: asyncio.Event, idle: float = IDLE_SECONDS
+    browser: WebSocket,
+    api: Api,
+    stream: str,
+    vmi: Key,
+    stop: Callable[[], Awaitable[str]],
+    idle: float = IDLE_SECONDS,
 ) -> None:
-    """Copies bytes between the browser and the VM, until one of them ends, `stop` is set, or no byte came for `idle`
-    seconds. Accepts the browser's websocket in any case, because browsers hide why one was refused."""
+    """Copies bytes between the browser and the VM, until one of them ends, no byte came for `idle` seconds, or `stop`
+    returns why the stream must end. Accepts the browser's websocket in any case, because browsers hide why one was
+    refused."""
     try:
         async with api.websocket(STREAMED.path(*vmi, stream), PLAIN_PROTOCOL) as guest:
             await browser.accept()
@@ -84,7 +90,9 @@ async def connect(
         await browser.close(CLOSED, reason(text))
 
 
-async def _relay(browser: WebSocket, guest: ClientWebSocketResponse, stop: asyncio.Event, idle: float) -> str:
+async def _relay(
+    browser: WebSocket, guest: ClientWebSocketResponse, stop: Callable[[], Awaitable[str]], idle: float
+) -> str:
     """Why it has ended."""
     loop = asyncio.get_running_loop()
 
@@ -98,15 +106,14 @@ async def _relay(browser: WebSocket, guest: ClientWebSocketResponse, stop: async
             deadline.reschedule(loop.time() + idle)
             await guest.send_bytes(data)
 
-    ends: Mapping[asyncio.Future[object], str] = {
-        asyncio.ensure_future(to_browser()): CLOSED_BY_KUBEVIRT,
-        asyncio.ensure_future(to_guest()): CLOSED_BY_KUBEVIRT,  # or by the browser, which reads no reason then
-        asyncio.ensure_future(stop.wait()): "The console was stopped.",
-    }
+    copying = {asyncio.ensure_future(to_browser()), asyncio.ensure_future(to_guest())}
+    stopping = asyncio.ensure_future(stop())
+    ends = {*copying, stopping}
     try:
         async with asyncio.timeout(idle) as deadline:
             done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        return next(text for task, text in ends.items() if task in done)
+        # If the browser has ended it, nobody reads the reason.
+        return CLOSED_BY_KUBEVIRT if done & copying else stopping.result()
     except TimeoutError:
         return f"Nothing was sent for {idle / 60:g} minutes."
     finally:

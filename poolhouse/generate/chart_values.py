@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 
 ValuePath = tuple[str, ...]
 
-COMPONENTS = ("webhook", "controllers", "defaulter")
+COMPONENTS = ("webhook", "controllers", "console", "defaulter")
 HEADER = ("| Value | Type | Default | Description |", "| --- | --- | --- | --- |")
 
 

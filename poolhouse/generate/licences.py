@@ -37,6 +37,7 @@ EXCEPTIONS = {
 PARTS = {
     "webhook": "image poolhouse",
     "controllers": "image poolhouse",
+    "portal": "image poolhouse",
     "ec2": "image poolhouse with EC2",
     "defaulter": "image poolhouse-defaulter",
     "cli": "kubectl plugin",

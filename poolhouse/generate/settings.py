@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 
 import controllers.main
 import defaulter.settings
+import poolhouse.portal.settings
 import webhook.main
 from controllers.certificates.settings import CertificateSettings
 from controllers.virtualnode.settings import VirtualNodeSettings
@@ -16,6 +17,7 @@ MODELS: Mapping[str, type[EnvironmentSettings]] = {
     "Chart hooks": HookSettings,
     "Defaulter": defaulter.settings.Settings,
     "Controllers": controllers.main.Settings,
+    "Console in the cluster": poolhouse.portal.settings.Settings,
     "Controllers: certificates": CertificateSettings,
     "Controllers: EC2": EC2Settings,
     "Controllers: virtual node": VirtualNodeSettings,

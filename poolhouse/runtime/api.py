@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, aclosing
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -19,6 +20,7 @@ from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import Resource, resource_of_path
 from poolhouse.runtime.transport import Document, Request, Transport, new_session, parse_object
+from poolhouse.runtime.user_token import UserToken
 
 if TYPE_CHECKING:
     from aiohttp import ClientWebSocketResponse
@@ -123,6 +125,16 @@ class Api:
     def urgent(self) -> Api:
         """The same client without the limit on calls in flight. A leader must renew its lease under any load."""
         return Api(self._transport.unbounded, self.identity)
+
+    def with_token(self, token: str) -> Api:
+        """The same client with the token of another user, and no other credentials."""
+        return Api(replace(self._transport, config=UserToken(self._transport.config, token)), self.identity)
+
+    def impersonating(self, user: str, groups: Iterable[str]) -> Api:
+        """The same client, whose requests the API server executes as another user. The client's own user needs the
+        right to `impersonate` that user and each group."""
+        headers = ("Impersonate-User", user), *(("Impersonate-Group", each) for each in groups)
+        return Api(replace(self._transport, impersonated=headers), self.identity)
 
     def websocket(self, path: str, protocol: str) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
         """Opens a websocket, as KubeVirt's console and VNC need."""

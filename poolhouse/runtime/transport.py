@@ -79,6 +79,8 @@ class Transport:
     sent."""
     metrics: Metrics
     clock: ApiServerClock
+    impersonated: tuple[tuple[str, str], ...] = ()
+    """headers of every request that name another user, for whom the API server executes it"""
 
     @property
     def unbounded(self) -> Transport:
@@ -124,12 +126,13 @@ class Transport:
         """An open websocket. Raises ApiError if the server refuses it, with the message of the server."""
         config = self.config
         authorization = await config.authorization()
+        headers = [*self.impersonated, *([("Authorization", authorization)] if authorization else [])]
         try:
             async with _unreachable(request), asyncio.timeout(request.timeout_seconds or self.timeout_seconds):
                 found = await self.session.ws_connect(
                     config.host + request.path,
                     protocols=(protocol,),
-                    headers={"Authorization": authorization} if authorization else {},
+                    headers=headers,
                     ssl=config.tls,
                     server_hostname=config.server_name,
                     proxy=config.proxy,
@@ -209,7 +212,7 @@ class Transport:
             config.host + request.path,
             data=data,
             params=request.query or None,
-            headers=headers,
+            headers=[*self.impersonated, *headers.items()],
             ssl=config.tls if request.token is None else config.anonymous_tls,
             server_hostname=config.server_name,
             proxy=config.proxy,

@@ -55,7 +55,7 @@ def labels_that_imitate(component: str) -> Json:
     [
         pytest.param({}, (), 5, id="default"),
         pytest.param({}, ("--is-upgrade",), 5, id="upgrade"),
-        pytest.param(None, ("--values", str(CHART / "ci" / "everything-values.yaml")), 5, id="everything"),
+        pytest.param(None, ("--values", str(CHART / "ci" / "everything-values.yaml")), 6, id="everything"),
         pytest.param(None, ("--values", str(CHART / "ci" / "cert-manager-values.yaml")), 5, id="cert-manager"),
         pytest.param(
             {"networkPolicy": {"enabled": True}, "hooks": {"enabled": True}},

@@ -992,6 +992,7 @@ def test_rolling_update_is_without_downtime_except_on_the_host_network(everythin
     assert found == {
         "poolhouse-webhook": {"maxUnavailable": 1, "maxSurge": 0},
         "poolhouse-controllers": usual,
+        "poolhouse-console": usual,
         "poolhouse-defaulter": usual,
     }
     own = {"type": "Recreate"}

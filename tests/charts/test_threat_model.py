@@ -80,4 +80,5 @@ def test_each_right_has_one_row_with_a_reason_and_a_consequence() -> None:
 
 
 def test_the_defaulter_has_no_right(chart: dict[Right, set[str]]) -> None:
-    assert {service for service, *_ in chart} == {"webhook", "controllers", "test", "retire", "edit", "view", "health"}
+    others = {"test", "retire", "edit", "view", "health"}
+    assert {service for service, *_ in chart} == {"webhook", "controllers", "console", *others}

@@ -48,10 +48,10 @@ ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
 
 
 @contextmanager
-def chromium() -> Iterator[webdriver.Chrome]:
+def chromium(*more: str) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
-    for each in OPTIONS:
+    for each in (*OPTIONS, *more):
         options.add_argument(each)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))

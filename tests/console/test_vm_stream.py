@@ -36,6 +36,7 @@ FORBIDDEN = (
     'virtualmachineinstances.subresources.kubevirt.io "web-1" is forbidden: User "alice" cannot get resource '
     '"virtualmachineinstances/console" in API group "subresources.kubevirt.io" in the namespace "shop"'
 )
+STOPPED = "the console was stopped"
 Guest = Callable[[web.WebSocketResponse], Awaitable[None]]
 
 
@@ -138,8 +139,12 @@ async def browser(
 ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """The websocket of a browser that has connected to the console of web-1."""
 
+    async def stopped() -> str:
+        await stop.wait()
+        return STOPPED
+
     async def stream(opened: WebSocket) -> None:
-        await connect(opened, api, "console", ("shop", "web-1"), stop, idle)
+        await connect(opened, api, "console", ("shop", "web-1"), stopped, idle)
 
     app = Starlette(routes=[WebSocketRoute("/", stream)])
     with listening() as listener:
@@ -190,7 +195,7 @@ async def test_a_stream_ends_with_the_console(tmp_path: Path) -> None:
     stop = asyncio.Event()
     async with api_server(tmp_path, echo) as api, browser(api, stop) as opened:
         stop.set()
-        assert await closed(opened) == "The console was stopped."
+        assert await closed(opened) == STOPPED
 
 
 async def test_the_browser_reads_why_it_is_refused(tmp_path: Path) -> None:

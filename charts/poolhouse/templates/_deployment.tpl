@@ -1,4 +1,4 @@
-{{/* Arguments: root, component, scheme, env (a YAML list), mounts (volume: path), secrets (volume: {secret, path}),
+{{/* Arguments: root, component, command (default: the component), scheme, env (a YAML list), mounts (volume: path), secrets (volume: {secret, path}),
 configMap ({name, volume, path}). Prints a Deployment. */}}
 {{- define "poolhouse.deployment" -}}
 {{- $root := .root -}}
@@ -87,13 +87,15 @@ spec:
         - name: {{ .component }}
           image: {{ include "poolhouse.image" (list $root $values.image) }}
           imagePullPolicy: {{ $values.image.pullPolicy }}
-          command: [poolhouse, {{ .component }}]
+          command: [poolhouse, {{ .command | default .component }}]
           env:
             - {name: POOLHOUSE_LISTEN, value: "[::]:{{ $values.port }}"}
             - {name: POOLHOUSE_LOG_FORMAT, value: json}
             - {name: POOLHOUSE_LOG_LEVEL, value: {{ include "poolhouse.logLevel" $root }}}
+            {{- if ne .component "console" }}
             - {name: POOLHOUSE_IDENTITY_DIR, value: /run/poolhouse/identity}
             - {name: POOLHOUSE_MACS, value: {{ $root.Values.macs }}}
+            {{- end }}
             {{- .env | nindent 12 }}
             {{- with $values.extraEnv }}
             {{- toYaml . | nindent 12 }}
@@ -135,7 +137,9 @@ spec:
             {{- range $volume, $path := .mounts }}
             - {name: {{ $volume }}, mountPath: {{ $path }}}
             {{- end }}
+            {{- if ne .component "console" }}
             - {name: identity, mountPath: /run/poolhouse/identity, readOnly: true}
+            {{- end }}
             {{- range $volume, $each := .secrets }}
             - {name: {{ $volume }}, mountPath: {{ $each.path }}, readOnly: true}
             {{- end }}
@@ -150,7 +154,9 @@ spec:
         - name: {{ $volume }}
           emptyDir: {{ if eq $volume "tls" }}{medium: Memory, sizeLimit: 1Mi}{{ else if eq $volume "state" }}{medium: Memory, sizeLimit: 64Mi}{{ else }}{sizeLimit: 256Mi}{{ end }}
         {{- end }}
+        {{- if ne .component "console" }}
         - {name: identity, secret: {secretName: {{ include "poolhouse.identitySecret" $root }}}}
+        {{- end }}
         {{- range $volume, $each := .secrets }}
         - {name: {{ $volume }}, secret: {secretName: {{ $each.secret }}}}
         {{- end }}

@@ -20,7 +20,7 @@ export function connect(start) {
   socket.addEventListener("open", () => { show("Connected.", true); focus(); });
   socket.addEventListener("close", (event) => {
     const active = document.activeElement, lost = box.contains(active) || [disconnect, document.body].includes(active);
-    show(event.reason || (event.code === 1005 ? "Disconnected." : "`poolhouse console` does not answer."), false);
+    show(event.reason || (event.code === 1005 ? "Disconnected." : "The console does not answer."), false);
     if (lost) again.focus();
   });
   disconnect.onclick = () => socket.close();

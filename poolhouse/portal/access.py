@@ -1,0 +1,29 @@
+"""Decides which requests of a browser are answered: those for the portal's own host, and writes of its own pages."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from poolhouse.console.access import HEADERS, SAFE_METHODS, SCREEN_HEADERS, WEBSOCKET
+
+__all__ = ["WEBSOCKET", "headers_of", "refusal"]
+
+
+def headers_of(path: str) -> Mapping[str, str]:
+    """The headers that limit what the page at a path may load, and who may read it."""
+    return SCREEN_HEADERS if path.startswith("/screen/") else HEADERS
+
+
+def refusal(method: str, headers: Mapping[str, str], url: str) -> str:
+    """Why a request is refused; empty for an allowed one. `url` is the address of the portal. `headers` has lower-case
+    names."""
+    if headers.get("host", "").lower() != urlsplit(url).netloc.lower():
+        return f"the Host header must be that of {url}"
+    site = headers.get("sec-fetch-site", "none")
+    if method in SAFE_METHODS:
+        # The provider and links of other sites may open a page; only pages of the portal may load parts of it.
+        if site in ("cross-site", "same-site") and headers.get("sec-fetch-mode", "navigate") != "navigate":
+            return "another site must not load pages of the portal"
+        return ""
+    if headers.get("origin", "").lower() != url.lower() or site not in ("none", "same-origin"):
+        return "only a page of the portal may change something; the Origin header was missing or another"
+    return ""

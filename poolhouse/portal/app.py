@@ -1,0 +1,305 @@
+"""The routes: signing in and out, the page "My VMs" and what it changes, and the screens of VMs."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.datastructures import MutableHeaders
+from starlette.types import Message, Receive, Scope, Send
+from starlette.websockets import WebSocket
+
+from poolhouse.cli.output import Failed
+from poolhouse.cli.vm_streams import Stream
+from poolhouse.console import vm_stream
+from poolhouse.portal import access, my_vms, work
+from poolhouse.portal.provider import Provider, Refused, SignInFailed, new_login
+from poolhouse.portal.session import Cookies, Session, forget
+from poolhouse.portal.settings import Settings
+from poolhouse.portal.users import Users, is_due
+from poolhouse.runtime.errors import ApiError, Unauthorized
+
+log = logging.getLogger(__name__)
+
+HERE = Path(__file__).parent
+CONSOLE = HERE.parent / "console"
+STATIC = (HERE / "static", CONSOLE / "static", CONSOLE / "vendored")
+SCRIPTS: Mapping[str, str] = {"console": "serial.js", "vnc": "screen.js"}
+HEALTH = ("/healthz", "/readyz")
+ENDED = "Your session has ended. Sign in again."
+
+
+class NotSignedIn(Exception):
+    """The request has no session, or one that has ended."""
+
+
+@dataclass(frozen=True)
+class Portal:
+    settings: Settings
+    users: Users
+    provider: Provider
+    cookies: Cookies
+    now: Callable[[], float]
+
+    def app(self) -> Any:
+        return _Guard(_Routes(self).app, self.settings.url)
+
+
+class _Guard:
+    """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
+
+    def __init__(self, app: Any, url: str) -> None:
+        self._app, self._url = app, url
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"].endswith("http.response.start"):
+                MutableHeaders(scope=message).update(access.headers_of(scope["path"]))
+            await send(message)
+
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+        elif scope["path"] in HEALTH:
+            await PlainTextResponse("ok")(scope, receive, send)
+        else:
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            method = scope.get("method", access.WEBSOCKET)
+            refused = access.refusal(method, headers, self._url)
+            await (PlainTextResponse(f"{refused}\n", 403) if refused else self._app)(scope, receive, guarded)
+
+
+def sent_cookies(header: str | None) -> dict[str, str]:
+    try:
+        return {name: each.value for name, each in SimpleCookie(header or "").items()}
+    except CookieError:
+        return {}
+
+
+class _Routes:
+    def __init__(self, portal: Portal) -> None:
+        self._portal = portal
+        self._templates = Environment(
+            loader=FileSystemLoader(HERE / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+        for path, handler, method in (
+            ("/", self._home, "GET"),
+            ("/part", self._part, "GET"),
+            ("/static/{name}", self._static, "GET"),
+            ("/sign-in", self._sign_in, "GET"),
+            ("/callback", self._callback, "GET"),
+            ("/sign-out", self._sign_out, "POST"),
+            ("/take/{namespace}/{name}", self._take, "POST"),
+            ("/release/{namespace}/{name}", self._release, "POST"),
+            ("/extend/{namespace}/{name}", self._extend, "POST"),
+            ("/screen/{stream}/{namespace}/{name}", self._screen, "GET"),
+        ):
+            self.app.add_api_route(path, handler, methods=[method], response_model=None)
+        self.app.add_api_websocket_route("/stream/{stream}/{namespace}/{name}", self._stream)
+        self.app.add_exception_handler(NotSignedIn, self._ask_to_sign_in)
+        self.app.add_exception_handler(Failed, self._failed)
+        self.app.add_exception_handler(ApiError, self._refused)
+
+    # Sessions
+
+    async def _session(self, connection: Request | WebSocket) -> Session:
+        """The session of a request, with an ID token that is valid. Raises `NotSignedIn`."""
+        portal, now = self._portal, self._portal.now()
+        session = portal.cookies.session(sent_cookies(connection.headers.get("cookie")), now)
+        if session is None:
+            raise NotSignedIn
+        if not is_due(session, now):
+            return session
+        if session.refresh_token:
+            try:
+                return await portal.users.renewed(session)
+            except Refused:
+                raise NotSignedIn from None
+            except SignInFailed:
+                log.warning("the session of %s could not be renewed", session.user)
+        if not session.is_valid(now):
+            raise NotSignedIn
+        return session
+
+    def _keep(self, request: Request, session: Session, answer: Response) -> Response:
+        """The answer, with the cookies of the session if it was renewed."""
+        sent, now = sent_cookies(request.headers.get("cookie")), self._portal.now()
+        if session != self._portal.cookies.session(sent, now):
+            for each in self._portal.cookies.keep(session, sent, now):
+                answer.headers.append("set-cookie", each)
+        return answer
+
+    async def _ask_to_sign_in(self, request: Request, error: Exception) -> Response:
+        """A page with the link to the provider, and no redirect, so that nothing is lost and nobody is surprised."""
+        ended = any(name.startswith("__Host-poolhouse-session") for name in request.cookies)
+        values = {"ended": ended, "problem": "", "sign_out": ""}
+        answer = HTMLResponse(self._page("sign_in.html", "Sign in", **values), 401)
+        for each in forget(request.cookies):
+            answer.headers.append("set-cookie", each)
+        return answer
+
+    async def _sign_in(self) -> Response:
+        login = new_login()
+        try:
+            answer = RedirectResponse(await self._portal.provider.sign_in_url(login), 303)
+        except SignInFailed as error:
+            return self._sign_in_failed(error)
+        for each in self._portal.cookies.keep_login(login, self._portal.now()):
+            answer.headers.append("set-cookie", each)
+        return answer
+
+    async def _callback(self, request: Request, code: str = "", state: str = "", error: str = "") -> Response:
+        portal, sent = self._portal, sent_cookies(request.headers.get("cookie"))
+        login = portal.cookies.login(sent, portal.now())
+        try:
+            if login is None or not secrets.compare_digest(state.encode(), login.state.encode()):
+                raise Refused("This sign-in was not begun here, or more than ten minutes ago. Sign in again.")
+            if error or not code:
+                raise Refused("The provider has not signed you in.")
+            session = await portal.users.sign_in(code, login)
+            kept = portal.cookies.keep(session, sent, portal.now())
+        except SignInFailed as failed:
+            return self._sign_in_failed(failed)
+        except ValueError as failed:
+            log.error("%s", failed)
+            return self._sign_in_failed(SignInFailed("The provider's tokens are too long. Tell your administrator."))
+        # A page in between, because a browser that comes from the provider might repeat the code with a reload.
+        answer = RedirectResponse("/", 303)
+        for each in [*forget({name: "" for name in sent if "login" in name}), *kept]:
+            answer.headers.append("set-cookie", each)
+        return answer
+
+    def _sign_in_failed(self, error: SignInFailed) -> Response:
+        status = 403 if isinstance(error, Refused) else 502
+        page = self._page("sign_in.html", "Sign in", ended=False, problem=str(error), sign_out="")
+        return HTMLResponse(page, status)
+
+    async def _sign_out(self, request: Request) -> Response:
+        try:
+            url = await self._portal.provider.sign_out_url()
+        except SignInFailed:
+            url = ""
+        values = {"ended": False, "problem": "", "sign_out": url or "/"}
+        answer = HTMLResponse(self._page("sign_in.html", "Signed out", **values))
+        for each in forget(sent_cookies(request.headers.get("cookie"))):
+            answer.headers.append("set-cookie", each)
+        return answer
+
+    # Pages
+
+    def _page(self, template: str, title: str, **values: Any) -> str:
+        return self._templates.get_template(template).render({"title": title, "user": "", **values})
+
+    async def _my_vms(self, session: Session) -> tuple[str, str, int]:
+        """The HTML of the user's VMs and pools, a hash of it, and how many seconds it may be shown."""
+        api = self._portal.users.client(session)
+        seen = await work.seen(api, session.user, self._portal.settings.namespaces)
+        values = my_vms.page(seen, api.now())
+        html = self._templates.get_template("my_vms.html").render(values)
+        return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest(), values["seconds"]
+
+    async def _home(self, request: Request, message: str = "", failed: str = "") -> Response:
+        session = await self._session(request)
+        html, digest, seconds = await self._my_vms(session)
+        values = {"part": Markup(html), "hash": digest, "seconds": seconds, "message": message, "failed": bool(failed)}
+        return self._keep(
+            request, session, HTMLResponse(self._page("home.html", "My VMs", user=session.user, **values))
+        )
+
+    async def _part(self, request: Request) -> Response:
+        session = await self._session(request)
+        html, digest, seconds = await self._my_vms(session)
+        answer = {"part": "vms", "html": html, "hash": digest, "seconds": seconds}
+        return self._keep(request, session, JSONResponse(answer))
+
+    async def _static(self, name: str) -> Response:
+        known = {each.name: each for folder in STATIC for each in folder.iterdir()}
+        return FileResponse(known[name]) if name in known else PlainTextResponse("not found\n", 404)
+
+    async def _failed(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, Failed)
+        return self._problem(error.format_message(), 422)
+
+    async def _refused(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, ApiError)
+        if isinstance(error, Unauthorized):
+            return await self._ask_to_sign_in(request, error)
+        return self._problem(work.sentence(error), 502)
+
+    def _problem(self, text: str, status: int) -> Response:
+        return HTMLResponse(self._page("problem.html", "It is not possible", text=text), status)
+
+    # What users change
+
+    async def _take(self, request: Request, namespace: str, name: str) -> Response:
+        return await self._change(request, lambda session, api: work.take(api, namespace, name))
+
+    async def _release(self, request: Request, namespace: str, name: str) -> Response:
+        return await self._change(request, lambda session, api: work.release(api, session.user, namespace, name))
+
+    async def _extend(self, request: Request, namespace: str, name: str) -> Response:
+        values = await work.form(request)
+        hours = values.get("hours", "")
+        return await self._change(request, lambda session, api: work.extend(api, session.user, namespace, name, hours))
+
+    async def _change(self, request: Request, change: Callable[[Session, Any], Any]) -> Response:
+        """Returns to the page, so that reloading it does not repeat the change."""
+        session = await self._session(request)
+        try:
+            text, failed = await change(session, self._portal.users.client(session)), ""
+        except Failed as error:
+            text, failed = error.format_message(), "yes"
+        except Unauthorized:
+            raise
+        except ApiError as error:
+            text, failed = work.sentence(error), "yes"
+        return self._keep(request, session, RedirectResponse(work.address(text, failed), 303))
+
+    async def _screen(self, request: Request, stream: Stream, namespace: str, name: str) -> Response:
+        session = await self._session(request)
+        await work.vm(self._portal.users.client(session), session.user, namespace, name)
+        values = {
+            "stream": stream,
+            "label": vm_stream.LABELS[stream],
+            "name": name,
+            "url": f"/stream/{stream}/{namespace}/{name}",
+            "script": SCRIPTS[stream],
+        }
+        page = self._page("screen.html", f"{values['label']} of {name}", user=session.user, **values)
+        return self._keep(request, session, HTMLResponse(page))
+
+    async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
+        """Ends with the session. The user's right to the stream is checked when it begins, as by `kubectl`."""
+        try:
+            session = await self._session(browser)
+            api = self._portal.users.client(session)
+            vm = await work.vm(api, session.user, namespace, name)
+        except NotSignedIn:
+            await _close(browser, ENDED)
+        except Failed as error:
+            await _close(browser, error.format_message())
+        except ApiError as error:
+            await _close(browser, work.sentence(error))
+        else:
+            left = session.ends - self._portal.now()
+            await vm_stream.connect(browser, api, stream, (namespace, vm), lambda: asyncio.sleep(left, ENDED))
+
+
+async def _close(browser: WebSocket, text: str) -> None:
+    await browser.accept()  # browsers hide why a websocket was refused
+    await browser.close(vm_stream.CLOSED, vm_stream.reason(text))

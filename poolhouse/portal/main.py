@@ -1,0 +1,46 @@
+"""Starts the portal with settings from the environment."""
+
+from __future__ import annotations
+
+import logging
+import os
+from time import time
+
+from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
+
+from poolhouse.portal.app import Portal
+from poolhouse.portal.provider import Provider, new_http_session
+from poolhouse.portal.session import Cookies
+from poolhouse.portal.settings import Settings
+from poolhouse.portal.users import Users
+from poolhouse.runtime.api import Api
+from poolhouse.service import lifecycle, logs
+from poolhouse.service.server import serve
+
+log = logging.getLogger(__name__)
+
+DRAIN_SECONDS = 5.0
+
+
+async def run(settings: Settings) -> None:
+    async with await Api.connect(user_agent="poolhouse-portal") as api, new_http_session(settings) as session:
+        provider = Provider(settings, session, time)
+        users = Users(api, provider, settings, time)
+        cookies = Cookies(settings.session_key, round(settings.session_hours * 3600))
+        portal = Portal(settings, users, provider, cookies, time)
+        log.info("serving the portal %s on %s:%d", settings.url, settings.host, settings.port)
+        await serve(
+            portal.app(), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS, ws=WSProtocol
+        )
+
+
+def main() -> int:
+    """Runs until SIGTERM; returns the exit code."""
+    try:
+        settings = Settings.read(os.environ)
+    except ValueError as error:
+        logs.configure("portal")
+        log.critical("%s", error)
+        return 2
+    logs.configure("portal", settings.log_format, settings.log_level)
+    return lifecycle.run(lambda: run(settings))

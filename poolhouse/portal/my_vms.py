@@ -69,7 +69,7 @@ def vm_row(claim: Json, now: datetime) -> Json:
     return {
         "namespace": metadata["namespace"],
         "name": metadata["name"],
-        "pool": status.get("poolName") or (claim.get("spec") or {}).get("poolName") or "",
+        "pool": _pool_of(claim)[1],
         "vm": vm_of(claim),
         "state": state,
         "waits": state in ("Waiting", "Starting", "Ending"),
@@ -111,13 +111,13 @@ def pool_row(pool: Json, mine: Iterable[Json], allowed: frozenset[str]) -> Json:
     metadata, spec, status = pool["metadata"], pool.get("spec") or {}, pool.get("status") or {}
     policy: Mapping[str, Any] = spec.get("claimPolicy") or {}
     key = metadata["namespace"], metadata["name"]
-    held = sum((each["metadata"]["namespace"], at(each, "status", "poolName")) == key for each in mine)
+    held = sum(_pool_of(each) == key for each in mine if at(each, "status", "phase") != CLAIM_PHASES.failed)
     ready, limit = int(status.get("availableReplicas") or 0), policy.get("maxPerUser")
     refused = ""
     if key[0] not in allowed:
         refused = "You may not take a VM of this pool."
     elif limit is not None and held >= limit:
-        refused = f"You have {count_noun(held, 'VM')} of this pool, which is the most that it gives one user."
+        refused = f"You have taken {count_noun(held, 'VM')} of this pool, which is the most that it gives one user."
     return {
         "namespace": key[0],
         "name": key[1],
@@ -126,6 +126,12 @@ def pool_row(pool: Json, mine: Iterable[Json], allowed: frozenset[str]) -> Json:
         "time": _left(int(policy["defaultTTLSeconds"])) if policy.get("defaultTTLSeconds") else "",
         "refused": refused,
     }
+
+
+def _pool_of(claim: Json) -> tuple[str, str]:
+    """The pool of the claim, also before the controllers have seen it."""
+    name = at(claim, "status", "poolName") or at(claim, "spec", "poolName") or ""
+    return claim["metadata"]["namespace"], str(name)
 
 
 def _created(claim: Json) -> tuple[str, str]:

@@ -118,13 +118,25 @@ def test_the_page_is_read_more_often_while_a_vm_is_awaited() -> None:
         pytest.param(
             pool(policy={"maxPerUser": 1}),
             (claim(**READY),),
-            {"refused": "You have 1 VM of this pool, which is the most that it gives one user."},
+            {"refused": "You have taken 1 VM of this pool, which is the most that it gives one user."},
             id="the quota is used",
+        ),
+        pytest.param(
+            pool(policy={"maxPerUser": 1}),
+            (claim(phase="Failed"),),
+            {"quota": "You have 0 of at most 1", "refused": ""},
+            id="a claim that has failed holds none",
+        ),
+        pytest.param(
+            pool(policy={"maxPerUser": 1}),
+            (claim(),),
+            {"refused": "You have taken 1 VM of this pool, which is the most that it gives one user."},
+            id="a claim that the controllers have not seen yet",
         ),
         pytest.param(
             pool(policy={"maxPerUser": 0}),
             (),
-            {"refused": "You have 0 VMs of this pool, which is the most that it gives one user."},
+            {"refused": "You have taken 0 VMs of this pool, which is the most that it gives one user."},
             id="a pool that gives none",
         ),
     ],

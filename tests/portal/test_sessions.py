@@ -125,7 +125,7 @@ def test_the_quota_is_shown_and_kept(ann: Client, stack: Place) -> None:
     assert "You have 0 of at most 1. You keep it for 2 hours." in ann.get("/").text
     ann.post(f"/take/{SHOP}/desks")
     text = ann.get("/").text
-    assert "You have 1 VM of this pool, which is the most that it gives one user." in text
+    assert "You have taken 1 VM of this pool, which is the most that it gives one user." in text
     assert "Waiting" in text
     assert f"/take/{SHOP}/desks" not in text
 

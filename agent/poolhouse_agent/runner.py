@@ -78,7 +78,8 @@ class Runner:
             yield last
 
     async def launch(self, pod: bytes) -> None:
-        """Does nothing if the Pod was launched before. Raises InvalidApplication, AnotherApplication."""
+        """Does nothing if the Pod was launched before. Raises InvalidApplication, AnotherApplication, and OSError for a
+        Pod that cannot be written, after which it is as if nobody had sent it."""
         application = self._parse(pod)
         if application.uid == self.uid:
             return
@@ -88,8 +89,10 @@ class Runner:
         log.info("launching the Pod %s/%s with UID %s", application.namespace, application.name, application.uid)
         self._store.begin(pod)
         self._launcher.prepare(application)
+        state = states.launched(application, self._clock())
+        self._store.save(application.uid, state, pod_status(application, state))
         self._application, self._lost, self._runs = application, None, {}
-        await self._set(states.launched(application, self._clock()))
+        await self._set(state)
 
     async def terminate(self, uid: str, grace_seconds: float | None) -> None:
         """Returns when all containers have ended. Termination goes on if the caller does not wait."""

@@ -40,6 +40,7 @@ class Store:
 
     def begin(self, pod: bytes) -> None:
         self._state.unlink(missing_ok=True)
+        self._written = ""
         _replace(self._pod, pod)
 
     def save(self, uid: str, state: ApplicationState, status: Json) -> None:
@@ -48,9 +49,9 @@ class Store:
         if text != self._written:
             is_new = not self._state.exists()
             _replace(self._state, text.encode())
-            self._written = text
             if is_new:
-                _flush(self._state)
+                _flush(self._state.parent)
+            self._written = text
 
     def load(self, now: float) -> Record | None:
         if not self._state.exists():
@@ -96,19 +97,21 @@ def _container(found: Json, now: float) -> ContainerState:
     return ContainerState(**{**found, "end": End(**found["end"]) if found["end"] else None, "probes": parsed})
 
 
-def _flush(path: Path) -> None:
-    """Returns when the disk has the file under its name."""
-    for each in (path, path.parent):
-        descriptor = os.open(each, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+def _flush(directory: Path) -> None:
+    """Returns when the disk has the names of the files."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _replace(path: Path, content: bytes) -> None:
+    """A loss of power leaves the old content or the new one, and never half of it or an empty file."""
     draft = path.with_suffix(".new")
     descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
+        file.flush()
+        os.fsync(descriptor)
     draft.replace(path)

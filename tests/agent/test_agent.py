@@ -60,6 +60,20 @@ async def test_a_launch_is_idempotent_and_another_pod_is_refused(tmp_path: Path)
         assert await agent.status() == first
 
 
+async def test_a_launch_that_cannot_be_written_is_refused_until_it_can(tmp_path: Path) -> None:
+    spec = {"containers": [shell("exec sleep 1000")]}
+    async with running_agent(tmp_path) as agent:
+        draft = tmp_path / "state" / "state.new"
+        draft.mkdir()  # no file can be written here, as on a full disk
+        for _ in range(2):
+            with pytest.raises(grpc.aio.AioRpcError, match="Is a directory"):
+                await agent.launch(spec)
+            assert "phase" not in await agent.status()
+        draft.rmdir()
+        await agent.launch(spec)
+        await agent.until(running)
+
+
 async def test_termination_signals_the_process_group_and_kills_after_the_grace_period(tmp_path: Path) -> None:
     obeys = shell("trap 'echo bye; exit 0' TERM; echo up; sleep 1000 & wait", "obeys")
     ignores = shell("trap '' TERM; echo up; while :; do sleep 1000; done", "ignores")

@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +78,6 @@ class _Guard:
             await (PlainTextResponse(f"{refused}\n", 403) if refused else self._app)(scope, receive, guarded)
 
 
-def sent_cookies(header: str | None) -> dict[str, str]:
-    try:
-        return {name: each.value for name, each in SimpleCookie(header or "").items()}
-    except CookieError:
-        return {}
-
-
 class _Routes:
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
@@ -120,7 +112,7 @@ class _Routes:
     async def _session(self, connection: Request | WebSocket) -> Session:
         """The session of a request, with an ID token that is valid. Raises `NotSignedIn`."""
         portal, now = self._portal, self._portal.now()
-        session = portal.cookies.session(sent_cookies(connection.headers.get("cookie")), now)
+        session = portal.cookies.session(connection.cookies, now)
         if session is None:
             raise NotSignedIn
         if not is_due(session, now):
@@ -138,7 +130,7 @@ class _Routes:
 
     def _keep(self, request: Request, session: Session, answer: Response) -> Response:
         """The answer, with the cookies of the session if it was renewed."""
-        sent, now = sent_cookies(request.headers.get("cookie")), self._portal.now()
+        sent, now = request.cookies, self._portal.now()
         if session != self._portal.cookies.session(sent, now):
             for each in self._portal.cookies.keep(session, sent, now):
                 answer.headers.append("set-cookie", each)
@@ -164,7 +156,7 @@ class _Routes:
         return answer
 
     async def _callback(self, request: Request, code: str = "", state: str = "", error: str = "") -> Response:
-        portal, sent = self._portal, sent_cookies(request.headers.get("cookie"))
+        portal, sent = self._portal, request.cookies
         login = portal.cookies.login(sent, portal.now())
         try:
             if login is None or not secrets.compare_digest(state.encode(), login.state.encode()):
@@ -196,7 +188,7 @@ class _Routes:
             url = ""
         values = {"ended": False, "problem": "", "sign_out": url or "/"}
         answer = HTMLResponse(self._page("sign_in.html", "Signed out", **values))
-        for each in forget(sent_cookies(request.headers.get("cookie"))):
+        for each in forget(request.cookies):
             answer.headers.append("set-cookie", each)
         return answer
 

@@ -166,6 +166,14 @@ def test_a_write_of_another_site_is_refused(ann: Client, stack: Place) -> None:
     assert stack.claims() == {}
 
 
+def test_cookies_of_neighbours_end_no_session(ann: Client) -> None:
+    """Any host of the same domain can set a cookie for the portal's, with any name."""
+    sent = "; ".join(f"{name}={value}" for name, value in ann.cookies.items())
+    ann.cookies.clear()
+    for other in ("[a]=b", '{"a":1}=2', "a=\"b c"):
+        assert ann.get("/", headers={"Cookie": f"{other}; {sent}"}).status_code == 200
+
+
 def test_a_sign_in_that_another_browser_has_begun_is_refused(client: Client, address: str) -> None:
     with Client(address) as attacker:
         back = attacker.at_provider(attacker.begin(), "eve")

@@ -5,12 +5,21 @@ from urllib.parse import urlsplit
 
 from poolhouse.console.access import HEADERS, SAFE_METHODS, SCREEN_HEADERS, WEBSOCKET
 
-__all__ = ["WEBSOCKET", "headers_of", "refusal"]
+__all__ = ["WEBSOCKET", "headers_of", "is_led_here", "refusal"]
+
+TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
+"""Browsers ignore it without TLS."""
 
 
 def headers_of(path: str) -> Mapping[str, str]:
     """The headers that limit what the page at a path may load, and who may read it."""
-    return SCREEN_HEADERS if path.startswith("/screen/") else HEADERS
+    return {**(SCREEN_HEADERS if path.startswith("/screen/") else HEADERS), **TLS_ONLY}
+
+
+def is_led_here(headers: Mapping[str, str]) -> bool:
+    """Whether a page of the portal has led the browser to this address, and not a link in an e-mail or of another
+    site. `headers` has lower-case names."""
+    return headers.get("sec-fetch-site") == "same-origin"
 
 
 def refusal(method: str, headers: Mapping[str, str], url: str) -> str:

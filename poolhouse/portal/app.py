@@ -207,6 +207,8 @@ class _Routes:
 
     async def _home(self, request: Request, message: str = "", failed: str = "") -> Response:
         session = await self._session(request)
+        if not access.is_led_here(request.headers):
+            message = ""  # a link must not put words into the mouth of the portal
         html, digest, seconds = await self._my_vms(session)
         values = {"part": Markup(html), "hash": digest, "seconds": seconds, "message": message, "failed": bool(failed)}
         return self._keep(

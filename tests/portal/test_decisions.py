@@ -96,6 +96,7 @@ def test_a_page_loads_nothing_from_elsewhere_and_is_stored_nowhere(path: str) ->
     assert "default-src 'none'" in headers["Content-Security-Policy"]
     assert "http" not in headers["Content-Security-Policy"]
     assert headers["Cache-Control"] == "no-store"
+    assert headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
 # ID tokens

@@ -166,6 +166,14 @@ def test_a_write_of_another_site_is_refused(ann: Client, stack: Place) -> None:
     assert stack.claims() == {}
 
 
+def test_only_the_portal_itself_puts_a_message_on_its_page(ann: Client) -> None:
+    path, told = "/?message=Call+555&failed=yes", "Call 555"
+    assert told in ann.get(path, headers={"Sec-Fetch-Site": "same-origin"}).text
+    for site in ("none", "cross-site", "same-site"):
+        answer = ann.get(path, headers={"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"})
+        assert (answer.status_code, told in answer.text) == (200, False)
+
+
 def test_cookies_of_neighbours_end_no_session(ann: Client) -> None:
     """Any host of the same domain can set a cookie for the portal's, with any name."""
     sent = "; ".join(f"{name}={value}" for name, value in ann.cookies.items())

@@ -6,7 +6,7 @@ Each message is a piece of the stream. The reason with which the websocket is cl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -75,16 +75,17 @@ async def connect(
     vmi: Key,
     stop: Callable[[], Awaitable[str]],
     idle: float = IDLE_SECONDS,
+    headers: Iterable[tuple[bytes, bytes]] = (),
 ) -> None:
     """Copies bytes between the browser and the VM, until one of them ends, no byte came for `idle` seconds, or `stop`
     returns why the stream must end. Accepts the browser's websocket in any case, because browsers hide why one was
-    refused."""
+    refused. `headers` are those of the answer."""
     try:
         async with api.websocket(STREAMED.path(*vmi, stream), PLAIN_PROTOCOL) as guest:
-            await browser.accept()
+            await browser.accept(headers=headers)
             text = await _relay(browser, guest, stop, idle)
     except ApiError as error:
-        await browser.accept()
+        await browser.accept(headers=headers)
         text = sentence(error, stream)
     with suppress(RuntimeError, WebSocketDisconnect):  # the browser has closed it
         await browser.close(CLOSED, reason(text))

@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 import logging
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,12 +128,20 @@ class _Routes:
             raise NotSignedIn
         return session
 
+    def _renewed(self, connection: Request | WebSocket, session: Session) -> list[str]:
+        """The cookies of the session if it was renewed. Raises `NotSignedIn` if no browser keeps them."""
+        cookies, now = self._portal.cookies, self._portal.now()
+        if session == cookies.session(connection.cookies, now):
+            return []
+        try:
+            return cookies.keep(session, connection.cookies, now)
+        except ValueError as error:
+            log.error("the session of %s has ended: %s", session.user, error)
+            raise NotSignedIn from None
+
     def _keep(self, request: Request, session: Session, answer: Response) -> Response:
-        """The answer, with the cookies of the session if it was renewed."""
-        sent, now = request.cookies, self._portal.now()
-        if session != self._portal.cookies.session(sent, now):
-            for each in self._portal.cookies.keep(session, sent, now):
-                answer.headers.append("set-cookie", each)
+        for each in self._renewed(request, session):
+            answer.headers.append("set-cookie", each)
         return answer
 
     async def _ask_to_sign_in(self, request: Request, error: Exception) -> Response:
@@ -279,21 +287,23 @@ class _Routes:
 
     async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
         """Ends with the session. The user's right to the stream is checked when it begins, as by `kubectl`."""
+        headers: list[tuple[bytes, bytes]] = []
         try:
             session = await self._session(browser)
+            headers = [(b"set-cookie", each.encode()) for each in self._renewed(browser, session)]
             api = self._portal.users.client(session)
             vm = await work.vm(api, session.user, namespace, name)
         except NotSignedIn:
-            await _close(browser, ENDED)
+            await _close(browser, ENDED, headers)
         except Failed as error:
-            await _close(browser, error.format_message())
+            await _close(browser, error.format_message(), headers)
         except ApiError as error:
-            await _close(browser, work.sentence(error))
+            await _close(browser, work.sentence(error), headers)
         else:
-            left = session.ends - self._portal.now()
-            await vm_stream.connect(browser, api, stream, (namespace, vm), lambda: asyncio.sleep(left, ENDED))
+            left, vmi = session.ends - self._portal.now(), (namespace, vm)
+            await vm_stream.connect(browser, api, stream, vmi, lambda: asyncio.sleep(left, ENDED), headers=headers)
 
 
-async def _close(browser: WebSocket, text: str) -> None:
-    await browser.accept()  # browsers hide why a websocket was refused
+async def _close(browser: WebSocket, text: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    await browser.accept(headers=headers)  # browsers hide why a websocket was refused
     await browser.close(vm_stream.CLOSED, vm_stream.reason(text))

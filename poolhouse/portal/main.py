@@ -20,6 +20,8 @@ from poolhouse.service.server import serve
 log = logging.getLogger(__name__)
 
 DRAIN_SECONDS = 5.0
+WEBSOCKETS = {"ws": WSProtocol, "ws_per_message_deflate": False, "ws_max_size": 1024 * 1024}
+"""A compressed message of a user could become a thousand times as large in memory."""
 
 
 async def run(settings: Settings) -> None:
@@ -29,9 +31,7 @@ async def run(settings: Settings) -> None:
         cookies = Cookies(settings.session_key, round(settings.session_hours * 3600))
         portal = Portal(settings, users, provider, cookies, time)
         log.info("serving the portal %s on %s:%d", settings.url, settings.host, settings.port)
-        await serve(
-            portal.app(), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS, ws=WSProtocol
-        )
+        await serve(portal.app(), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS, **WEBSOCKETS)
 
 
 def main() -> int:

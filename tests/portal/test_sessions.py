@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
+import aiohttp
 import httpx
 import pytest
 
@@ -178,7 +179,7 @@ def test_cookies_of_neighbours_end_no_session(ann: Client) -> None:
     """Any host of the same domain can set a cookie for the portal's, with any name."""
     sent = "; ".join(f"{name}={value}" for name, value in ann.cookies.items())
     ann.cookies.clear()
-    for other in ("[a]=b", '{"a":1}=2', "a=\"b c"):
+    for other in ("[a]=b", '{"a":1}=2', 'a="b c'):
         assert ann.get("/", headers={"Cookie": f"{other}; {sent}"}).status_code == 200
 
 
@@ -238,6 +239,32 @@ def test_a_session_is_renewed_without_the_user(client: Client, provider: oidc.Pr
     assert provider.asked == ["authorization_code", "refresh_token"]
     assert dict(client.cookies) != before
     assert client.get("/part").status_code == 200
+
+
+async def test_a_websocket_keeps_the_session_that_it_renews(
+    address: str, client: Client, provider: oidc.Provider
+) -> None:
+    """A provider may accept a refresh token only once. No message is compressed, because it could be a bomb."""
+    provider.lifetime = 45
+    client.sign_in("ann")
+    sent = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+    headers = {"Origin": address, "Cookie": sent}
+    async with (
+        aiohttp.ClientSession() as http,
+        http.ws_connect(f"{address}/stream/vnc/{SHOP}/x", headers=headers, ssl=False, compress=15) as screen,
+    ):
+        assert screen.compress == 0
+        answer = screen._response
+        assert {*answer.cookies} == set(client.cookies)
+        assert (await screen.receive()).extra == "You have no VM x."
+    assert provider.asked == ["authorization_code", "refresh_token"]
+
+
+def test_tokens_that_become_too_long_end_the_session(client: Client, mode: str, provider: oidc.Provider) -> None:
+    provider.lifetime = 45
+    client.sign_in("ann")
+    provider.spoil = {"groups": [f"group-{number}" for number in range(2000)]}
+    assert client.get("/").status_code == {"token": 401, "impersonate": 200}[mode]  # only one keeps ID tokens
 
 
 def test_a_session_ends_with_its_id_token(client: Client, provider: oidc.Provider) -> None:

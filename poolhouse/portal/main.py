@@ -28,7 +28,7 @@ async def run(settings: Settings) -> None:
     async with await Api.connect(user_agent="poolhouse-portal") as api, new_http_session(settings) as session:
         provider = Provider(settings, session, time)
         users = Users(api, provider, settings, time)
-        cookies = Cookies(settings.session_key, round(settings.session_hours * 3600))
+        cookies = Cookies(settings.session_key, round(settings.session_hours * 3600), settings.names)
         portal = Portal(settings, users, provider, cookies, time)
         log.info("serving the portal %s on %s:%d", settings.url, settings.host, settings.port)
         await serve(portal.app(), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS, **WEBSOCKETS)

@@ -99,9 +99,9 @@ def verified(token: str, keys: Json, settings: Settings, now: float, nonce: str 
         raise Refused(f"The provider's ID token is not valid: {error}") from None
     if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")).encode(), nonce.encode()):
         raise Refused("The provider's ID token is not for this sign-in: its nonce is another.")
-    audience = claims["aud"]
-    if isinstance(audience, list) and len(audience) > 1 and claims.get("azp") != settings.client_id:
-        raise Refused("The provider's ID token is for several clients, and was issued to another one.")
+    several = isinstance(claims["aud"], list) and len(claims["aud"]) > 1
+    if claims.get("azp", "" if several else settings.client_id) != settings.client_id:
+        raise Refused("The provider's ID token was issued to another client.")
     return claims
 
 
@@ -154,10 +154,11 @@ class Provider:
         async with self._asking:
             age = self._now() - self._asked
             if age >= (METADATA_SECONDS if self._metadata else RETRY_SECONDS):
-                self._asked = self._now()
-                self._metadata = self._checked(
-                    await self._ask("GET", f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration")
-                )
+                url = f"{self._settings.issuer.rstrip('/')}/.well-known/openid-configuration"
+                try:
+                    self._metadata = self._checked(await self._ask("GET", url))
+                finally:  # so that those who wait for the lock do not wait for their own answers, too
+                    self._asked = self._now()
             if not self._metadata:
                 raise SignInFailed("The provider does not answer. Try again in a minute.")
             return self._metadata
@@ -199,7 +200,7 @@ class Provider:
 def _json(body: bytes) -> Json | None:
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 

@@ -71,10 +71,10 @@ class Seal:
 
 
 class Cookies:
-    """Reads and writes the two cookies."""
+    """Reads and writes the two cookies. `names` says how users get their names, which a session keeps."""
 
-    def __init__(self, key: str, session_seconds: int) -> None:
-        self._session, self._login = Seal(key, "session"), Seal(key, "login")
+    def __init__(self, key: str, session_seconds: int, names: str) -> None:
+        self._session, self._login = Seal(key, f"session {names}"), Seal(key, f"login {names}")
         self._seconds = session_seconds
 
     def session(self, cookies: Mapping[str, str], now: float) -> Session | None:

@@ -112,6 +112,12 @@ class Settings(ServerSettings):
         return self
 
     @property
+    def names(self) -> str:
+        """The settings on which the names of users in the cluster depend."""
+        claims = {"username_claim", "username_prefix", "groups_claim", "groups_prefix"}
+        return self.model_dump_json(include={"mode", "issuer", "client_id", "groups", *claims})
+
+    @property
     def session_key(self) -> str:
         return self._session_key
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hmac
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -15,7 +16,7 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 from poolhouse.portal import access
-from poolhouse.portal.provider import Refused, authorization_url, new_login, verified
+from poolhouse.portal.provider import Provider, Refused, authorization_url, new_login, verified
 from poolhouse.portal.session import (
     CHUNK_BYTES,
     LOGIN,
@@ -136,6 +137,7 @@ TOKENS = {
     "for another client": (token(aud="other"), False),
     "for no client": (token(aud=None), False),
     "for several clients, issued to another": (token(aud=["portal", "other"], azp="other"), False),
+    "for this client, issued to another": (token(azp="other"), False),
     "for several clients, issued to nobody": (token(aud=["portal", "other"]), False),
     "for another sign-in": (token(nonce="m"), False),
     "without nonce": (token(nonce=None), False),
@@ -171,6 +173,24 @@ def test_keys_that_are_none_are_refused(settings: Settings) -> None:
     for keys in ({}, {"keys": []}, {"keys": None}, {"keys": ["x"]}):
         with pytest.raises(Refused):
             verified(token(), keys, settings, NOW, "n")
+
+
+async def test_users_do_not_queue_for_a_provider_that_does_not_answer(settings: Settings) -> None:
+    class Hangs:
+        """In the place of aiohttp's session. Each request takes ten seconds of the clock."""
+
+        asked = 0
+
+        def request(self, method: str, url: str, **options: Any) -> Any:
+            self.asked += 1
+            clock[0] += 10
+            raise TimeoutError
+
+    clock, hangs = [float(NOW)], Hangs()
+    provider = Provider(settings, cast(Any, hangs), lambda: clock[0])
+    told = await asyncio.gather(*(provider.sign_in_url(new_login()) for _ in range(20)), return_exceptions=True)
+    assert {str(each) for each in told} == {"The provider does not answer. Try again in a minute."}
+    assert hangs.asked == 1
 
 
 def test_a_sign_in_has_state_nonce_and_pkce_and_no_secret_in_its_address(settings: Settings) -> None:
@@ -243,8 +263,8 @@ def jar(headers: list[str]) -> dict[str, str]:
     return found
 
 
-def cookies(key: str = "k" * 32) -> Cookies:
-    return Cookies(key, 3600)
+def cookies(key: str = "k" * 32, names: str = "") -> Cookies:
+    return Cookies(key, 3600, names)
 
 
 @pytest.mark.parametrize("length", [0, 2000, 9000])
@@ -272,6 +292,7 @@ def test_cookies_that_the_portal_has_not_made_are_no_session() -> None:
     kept = jar(cookies().keep(ANN, {}, NOW))
     login = jar(cookies().keep_login(Login("s", "n", "v"), NOW))
     assert cookies("x" * 32).session(kept, NOW) is None
+    assert cookies(names="other").session(kept, NOW) is None
     assert cookies().session({}, NOW) is None
     assert cookies().session({f"{SESSION}-0": "x"}, NOW) is None
     assert cookies().session({f"{SESSION}-0": login[LOGIN]}, NOW) is None
@@ -301,6 +322,20 @@ def test_no_value_shows_a_token() -> None:
     assert "tttt" not in repr(ANN)
     assert "rrrr" not in repr(ANN)
     assert Seal("k" * 32, "session").open(Seal("k" * 32, "login").close(1, time.time()), time.time(), 10) is None
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"POOLHOUSE_PORTAL_MODE": "impersonate"},
+        {"POOLHOUSE_OIDC_ISSUER": "https://other.example"},
+        {"POOLHOUSE_OIDC_USERNAME_PREFIX": "other:"},
+        {"POOLHOUSE_PORTAL_GROUPS": "oidc:students"},
+    ],
+)
+def test_a_setting_that_changes_the_names_of_users_ends_sessions(changed: dict[str, str], secrets: Path) -> None:
+    assert read(secrets, **changed).names != read(secrets).names
+    assert read(secrets, POOLHOUSE_PORTAL_SESSION_HOURS="1").names == read(secrets).names
 
 
 # Settings

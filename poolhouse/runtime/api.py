@@ -48,8 +48,9 @@ OVERTIME_SECONDS = 10.0
 
 class Api:
     """A client of one API server, with at most `max_connections` calls in flight, and `max_per_namespace` of them for
-    objects of one namespace. Namespaces have their turns, so that none waits for all calls of another. The deadline of
-    a call starts when its request is sent, after the wait for other calls.
+    objects of one namespace. Namespaces have their turns, so that none waits for all calls of another. Clients for
+    other users share the limits, with users in the place of namespaces. The deadline of a call starts when its request
+    is sent, after the wait for other calls.
 
     After a 401 the client repeats a call once, with new credentials. Watches and `urgent` calls do not wait.
     """
@@ -128,13 +129,14 @@ class Api:
 
     def with_token(self, token: str) -> Api:
         """The same client with the token of another user, and no other credentials."""
-        return Api(replace(self._transport, config=UserToken(self._transport.config, token)), self.identity)
+        config = UserToken(self._transport.config, token)
+        return Api(replace(self._transport, config=config, user=token), self.identity)
 
     def impersonating(self, user: str, groups: Iterable[str]) -> Api:
         """The same client, whose requests the API server executes as another user. The client's own user needs the
         right to `impersonate` that user and each group."""
         headers = ("Impersonate-User", user), *(("Impersonate-Group", each) for each in groups)
-        return Api(replace(self._transport, impersonated=headers), self.identity)
+        return Api(replace(self._transport, impersonated=headers, user=user), self.identity)
 
     def websocket(self, path: str, protocol: str) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
         """Opens a websocket, as KubeVirt's console and VNC need."""

@@ -75,12 +75,14 @@ class Transport:
     session: aiohttp.ClientSession
     timeout_seconds: float
     in_flight: FairSlots[str] | None
-    """Limit on the requests in flight, shared between namespaces. The deadline of a request starts when the request is
-    sent."""
+    """Limit on the requests in flight, shared between namespaces or, if requests are made for users, between these. The
+    deadline of a request starts when the request is sent."""
     metrics: Metrics
     clock: ApiServerClock
     impersonated: tuple[tuple[str, str], ...] = ()
     """headers of every request that name another user, for whom the API server executes it"""
+    user: str = ""
+    """the other user, if requests are made for one"""
 
     @property
     def unbounded(self) -> Transport:
@@ -96,7 +98,7 @@ class Transport:
         """The code and the body of a 2xx response."""
         if self.in_flight is None:
             return await self._read(request)
-        async with self.in_flight.slot(namespace_of_path(request.path)):
+        async with self.in_flight.slot(self.user or namespace_of_path(request.path)):
             return await self._read(request)
 
     async def lines(

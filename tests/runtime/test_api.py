@@ -322,6 +322,30 @@ async def test_calls_of_a_namespace_do_not_wait_for_all_of_another(server: Serve
 
 
 @pytest.mark.parametrize(
+    "client", [lambda api, name: api.with_token(name), lambda api, name: api.impersonating(name, ())]
+)
+async def test_calls_of_a_user_do_not_wait_for_all_of_another(
+    client: Callable[[Api, str], Api], server: Server, tmp_path: Path
+) -> None:
+    async def slow(request: Request) -> None:
+        await asyncio.sleep(10)
+        await ok(request)
+
+    server.script = slow
+    async with await server.connect(tmp_path, max_connections=3, max_per_namespace=2) as api:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        calls = [asyncio.create_task(client(api, "noisy").get(THINGS, "n", "a")) for _ in range(20)]
+        await asyncio.sleep(1)
+        assert len(server.requests) == 2
+        await client(api, "quiet").get(THINGS, "n", "a")
+        assert loop.time() - began == pytest.approx(11, abs=0.5)
+        for each in calls:
+            each.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
     ("path", "namespace"),
     [
         ("/apis/kubevirt.io/v1/namespaces/shop/virtualmachines/web-1", "shop"),

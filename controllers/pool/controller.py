@@ -19,6 +19,7 @@ from controllers.pool.observe import (
     has_pool_label,
     observe,
     revisions_of,
+    vmis_by_pool,
 )
 from controllers.pool.outages import open_outages, outage_decisions
 from controllers.pool.revisions import Revision, new_revision
@@ -372,6 +373,8 @@ class PoolController:
 
     def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
+        for labelled in _pools_with_label_of(old, new):
+            enqueue(labelled, self._gather_seconds(labelled))
         vm = self.stores.vms.get(key)
         if vm is None or not vm.pool_name:
             return
@@ -487,6 +490,13 @@ def _pools_of(vm: VM) -> set[Key]:
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
     named = vm.retains_disks or has_pool_label(vm)
     return owner | {(vm.namespace, vm.base_name)} if named else owner
+
+
+def _pools_with_label_of(old: VMI | None, new: VMI | None) -> set[Key]:
+    """The pools with whose label a VMI comes or goes. If the VMI is not theirs, their budgets leave it out."""
+    if old and new and (old.uid, old.deleting, old.labels) == (new.uid, new.deleting, new.labels):
+        return set()
+    return {key for each in (old, new) if each is not None for key in vmis_by_pool(each)}
 
 
 def _pool_uid(vm: VM) -> str:

@@ -12,18 +12,9 @@ from controllers.pool.outages import open_outages
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
-from controllers.pool.vm_snapshots import (
-    ListedStore,
-    OptionalStore,
-    VMRestore,
-    VMSnapshot,
-)
+from controllers.pool.vm_snapshots import ListedStore, OptionalStore, VMRestore, VMSnapshot
 from controllers.sets.write_batches import Failure
-from controllers.shared.data_sources import (
-    DataSource,
-    Sources,
-    resolve_sources,
-)
+from controllers.shared.data_sources import DataSource, Sources, resolve_sources
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.replica_limits import unknown_limit
@@ -115,6 +106,12 @@ def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
         yield True
 
 
+def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
+    """Index of VMIs by the pool in their label: (namespace, name). A copy of a VM has this label, too."""
+    if name := vmi.labels.get(meta.POOL):
+        yield vmi.namespace, name
+
+
 def revisions_by_pool(revision: Revision) -> Iterator[Hashable]:
     """By the UID of the pool, and those without an owner by the empty text."""
     yield revision.pool_uid
@@ -129,7 +126,7 @@ VM_SOURCE = Source(
     {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "waiting_for_disks": by_waiting_for_disks},
 )
 REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": revisions_by_pool})
-VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi)
+VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi, {"pool": vmis_by_pool})
 DISK_SOURCE = Source(
     PVCS, parse_retained_disk, {"namespace": lambda disk: (disk.namespace,)}, label_selector=meta.KEPT_BY
 )
@@ -232,10 +229,15 @@ class Stores:
                     yield disk, other
 
     def foreign_vmis(self, pool: Pool) -> tuple[str, ...]:
-        """UIDs of VMIs of VMs with the name and the label of the pool's VMs, and no owner or another one."""
-        others = (vm for vm in self.vms.by("base_name", pool.key) if vm.owner_uid != pool.uid)
-        vmis = (self._with_vmi(vm).vmi for vm in others)
-        return tuple(sorted(vmi.uid for vmi in vmis if vmi is not None and vmi.labels.get(meta.POOL) == pool.name))
+        """UIDs of VMIs that have the label of the pool's VMIs, and are none of them: of VMs that have left the pool, of
+        copies of its VMs, and of no VM."""
+        return tuple(sorted(vmi.uid for vmi in self.vmis.by("pool", pool.key) if self._is_foreign(vmi, pool)))
+
+    def _is_foreign(self, vmi: VMI, pool: Pool) -> bool:
+        vm = self.vms.get(vmi.key)
+        if vm is None or vm.uid != vmi.owner_uid:
+            return not (vmi.deleting or vmi.final)  # The VM of such a VMI may be gone a moment earlier.
+        return vm.owner_uid != pool.uid
 
     def awaiting_release(self, key: Key) -> tuple[VM, ...]:
         """VMs with names of this pool that are being deleted and wait for their disks.

@@ -25,12 +25,13 @@ from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.sources import Node
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
 from controllers.shared.vm import VM
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import Healing, PoolStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
-from tests.controllers.pool.builders import NOW, a_pool, halted, template, vm
+from tests.controllers.pool.builders import NOW, a_pool, halted, template, vm, vmi
 from tests.planning import InlinePlanner, P, T
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
@@ -368,6 +369,14 @@ def test_a_vm_that_exists_again_is_not_checked() -> None:
 
 SHARING = replace(a_pool(1), name="other", uid="u-other")
 WITHOUT_DISKS = replace(SHARING, spec=a_pool(1, template=template(dataVolumeTemplates=[])).spec)
+
+
+def test_a_vmi_with_the_label_of_a_pool_reconciles_it_when_it_comes_and_goes() -> None:
+    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    copy = replace(vmi("copy"), labels={meta.POOL: "web"})
+    for old, new in ((None, copy), (copy, replace(copy, ready=False)), (copy, None)):
+        controller.vmi_changed(lambda key, seconds: enqueued.append(key), old, new)
+    assert enqueued == [("default", "web")] * 2
 
 
 @pytest.mark.parametrize(

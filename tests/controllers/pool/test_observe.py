@@ -336,7 +336,10 @@ def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
         pytest.param(vm(1, **LABELLED), {}, False, id="of the pool"),
         pytest.param(vm(1, **NOBODY), {"labels": {}}, False, id="its Pod has no label"),
         pytest.param(vm(1, **NOBODY, **LABELLED), {"ready": False}, True, id="its Pod may get ready at any time"),
-        pytest.param(vm(1, **NOBODY, **LABELLED), {"owner_uid": "before"}, False, id="the VMI of an earlier VM"),
+        pytest.param(vm(1, **LABELLED), {"owner_uid": "before"}, True, id="the VMI of an earlier VM"),
+        pytest.param(vm(1), {"owner_uid": "before", "deleted_at": "2026-03-01T12:00:00Z"}, False, id="that is deleted"),
+        pytest.param(vm("copy", **NOBODY, **LABELLED), {"name": "copy"}, True, id="a copy under another name"),
+        pytest.param(vm(1, **LABELLED), {"name": "alone", "owner_uid": ""}, True, id="without a VM"),
     ],
 )
 def test_the_vmis_that_the_pools_budget_leaves_out(found: VM, of_vmi: Json, is_left_out: bool) -> None:

@@ -28,7 +28,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "Available": ("Enough VMs are available", "Too few VMs are available"),
     "Progressing": ("A change is in progress", "A change makes no progress"),
     "Healing": ("Failing VMs are replaced", "Failing VMs are not replaced"),
-    "EvictionBudgetFailure": ("A drain may stop too many VMs", "A drain respects the pool"),
+    "EvictionBudgetFailure": ("A drain may stop too many VMs, or never end", "A drain respects the pool"),
     "Evicting": ("The VM should leave its node", "The VM stays on its node"),
     "ScalingLimited": ("Replicas are above the limit", "Replicas are within the limit"),
     "ScaleInBlocked": ("Scale-in is blocked", "Scale-in is not blocked"),

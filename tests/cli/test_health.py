@@ -47,6 +47,11 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
             id="VMs without an owner are told of a healthy pool",
         ),
         pytest.param(
+            pool(READY, condition("EvictionBudgetFailure", True, "ForeignEvictionBudget", "mine allows no eviction")),
+            Health("Healthy", "ForeignEvictionBudget: mine allows no eviction"),
+            id="and a budget that stops every drain",
+        ),
+        pytest.param(
             pool(
                 UPDATING,
                 condition("Reconciling", True, "UpdatingVMs"),

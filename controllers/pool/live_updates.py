@@ -147,7 +147,9 @@ def waits_for(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
 
 def waits_forever(snapshot: PoolSnapshot, why: str) -> str:
     """Why a VM that would have to restart waits, if no update may restart VMs."""
-    return f"liveUpdate is Require, so that it does not restart: {why}" if snapshot.live_update == "Require" else ""
+    if snapshot.live_update != "Require":
+        return ""
+    return f"liveUpdate is Require, so that it does not restart for the template, and gets it when you halt it: {why}"
 
 
 def required(snapshot: PoolSnapshot) -> dict[str, str]:

@@ -281,8 +281,11 @@ class PoolSnapshot:
 
     @cached_property
     def live_update(self) -> LiveUpdate:
-        strategy = self.pool.spec.update_strategy.chosen
-        return strategy.live_update if isinstance(strategy, UpdateProactive) else "Never"
+        """KubeVirt also changes the running VMs into which an opportunistic update has written the template."""
+        strategy = self.pool.spec.update_strategy
+        if isinstance(strategy.chosen, UpdateProactive):
+            return strategy.chosen.live_update
+        return "Prefer" if strategy.unmanaged is None else "Never"
 
     def halts(self, vm: VM) -> bool:
         """Whether the update of the VM stops its guest, because the author has changed the run strategy."""

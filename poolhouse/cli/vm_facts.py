@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 from controllers.pool.causes import others_with_cause
 from controllers.pool.counts import template_state
-from controllers.pool.live_updates import is_live, needs_restart
+from controllers.pool.live_updates import is_live, needs_restart, waits_for, why_restart
 from controllers.pool.lost_base import REMEDY, show
 from controllers.pool.outages import lost_node, not_ready
 from controllers.pool.plan import plan
@@ -33,15 +33,15 @@ SCALE_IN = {"Protect": "scale-in does not delete it", "First": "scale-in deletes
 INVALID_SCALE_IN = "which is neither Protect nor First, so scale-in does not delete it"
 
 
-def pool_facts(snapshot: PoolSnapshot, name: str) -> Iterator[str]:
+def pool_facts(snapshot: PoolSnapshot, name: str, at: datetime | None = None) -> Iterator[str]:
     """About a VM of the pool; nothing about another one."""
     vm = next((each for each in snapshot.vms if each.name == name), None)
     if vm is not None:
-        now = datetime.now(UTC)
+        now = at or datetime.now(UTC)
         snapshot = with_abort(snapshot, now)
         yield from _run_state(vm)
         yield from _obstacles(snapshot, vm)
-        yield from _template(snapshot, vm)
+        yield from _template(snapshot, vm, now)
         yield from _state(snapshot, vm, now)
         yield from _plans(snapshot, vm, now)
         yield from _healing(snapshot.pool, name)
@@ -57,7 +57,7 @@ def _obstacles(snapshot: PoolSnapshot, vm: VM) -> Iterator[str]:
             yield f"{count_noun(others, 'other VM', 'does', 'do')} not start for the same cause"
 
 
-def _template(snapshot: PoolSnapshot, vm: VM) -> Iterator[str]:
+def _template(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Iterator[str]:
     """Whether the VM and its guest have the template, and how the guest gets it."""
     has = "it has the pool's template"
     if snapshot.aborted is not None:
@@ -67,10 +67,11 @@ def _template(snapshot: PoolSnapshot, vm: VM) -> Iterator[str]:
         yield "its template is outdated" if snapshot.aborted is None else "it gets the former template again"
     elif not needs_restart(snapshot, vm):
         yield has
-    elif is_live(snapshot, vm):
+    elif is_live(snapshot, vm) and waits_for(snapshot, vm, now):
         yield f"{has}, and KubeVirt changes its guest while it runs"
     elif template_state(snapshot, vm) == "restart":
-        yield f"{has}, and its guest, which started before, needs a restart"
+        why = why_restart(snapshot, vm) if is_live(snapshot, vm) else ""
+        yield f"{has}, and its guest, which started before, needs a restart{f': {why}' if why else ''}"
     else:
         yield f"{has}, and its guest, which started before, gets it at its next start"
 

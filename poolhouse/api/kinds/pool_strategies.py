@@ -226,10 +226,11 @@ class UpdateProactive(Model):
     gets new disks under other names, within `maxUnavailable`. It restarts when they are ready, and its old disks are
     retained."""
     live_update: LiveUpdate = "Prefer"
-    """What an update does with a change that KubeVirt can apply to a running VM: more CPU sockets, another amount of
-    memory, `nodeSelector`, `affinity` and `tolerations`. Prefer: KubeVirt applies it, and a VM restarts within
-    `maxUnavailable` if KubeVirt cannot, or has not after `progressDeadlineSeconds`. Require: an update restarts no VM,
-    and a VM that would need a restart waits with the reason. Never: VMs restart."""
+    """What an update does with a change that KubeVirt can apply to a running VM: of CPU sockets, memory, NICs,
+    hotpluggable disks, `nodeSelector`, `affinity`, `tolerations` and the instance type. Prefer: KubeVirt applies it,
+    and a VM restarts within `maxUnavailable` if KubeVirt cannot, or has not after `progressDeadlineSeconds`. Require:
+    an update restarts no VM, and a VM that would need a restart waits with the reason until somebody halts it. Never:
+    VMs restart."""
     max_surge: IntOrPercent | None = None
     """Number of VMs above `replicas`, or a percentage of `replicas`, rounded up, that the pool may have during an
     update. With it, a VM that would need a restart or new disks is replaced: the pool creates a VM with the new
@@ -261,7 +262,7 @@ class UpdateStrategy(Model):
     """The pool updates no VM. Users update VMs."""
     opportunistic: EmptyObject | None = None
     """Halted VMs are updated, and VMs with `domain.rebootPolicy: Terminate`, whose guests get the template when they
-    reboot."""
+    reboot. KubeVirt applies earlier what it can change in a running VM."""
     proactive: UpdateProactive | None = None
     """VMs are updated and restarted, at most `maxUnavailable` at a time. The default."""
 

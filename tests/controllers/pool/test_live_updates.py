@@ -234,7 +234,7 @@ def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> N
         ),
         pytest.param(
             pool(written(1, seconds=601, guest=guest(2, shown=1)), choice="Require", targets=ALONE),
-            "Require, so that it does not restart: KubeVirt has not changed the running VM within 600 s: it must move",
+            "gets it when you halt it: KubeVirt has not changed the running VM within 600 s: it must move",
             id="with Require it waits after the deadline",
         ),
         pytest.param(
@@ -382,11 +382,18 @@ def test_the_label_of_the_vmi_is_written_once() -> None:
             "it has the pool's template, and its guest, which started before, needs a restart",
             id="restart",
         ),
+        pytest.param(
+            written(1, seconds=601, guest=replace(guest(2, shown=1), failure="aborted", failed_at=ago(0))),
+            "it has the pool's template, and its guest, which started before, needs a restart: "
+            "KubeVirt has not changed the running VM within 600 s: "
+            "its migration failed, and KubeVirt tries again: aborted",
+            id="live, but too late",
+        ),
         pytest.param(running(1), "its template is outdated", id="not written"),
     ],
 )
 def test_why_says_what_the_guest_waits_for(found: VM, said: str) -> None:
-    assert said in list(pool_facts(pool(found), found.name))
+    assert said in list(pool_facts(pool(found), found.name, NOW))
 
 
 REBOOTS = {"run_strategy": "Always", "ends_at_reboot": True}
@@ -400,7 +407,12 @@ def opportunistic(*vms: VM, **given: Any) -> PoolSnapshot:
     ("found", "actions", "waits"),
     [
         pytest.param(running(1, **REBOOTS), [Update], "", id="the template is written"),
-        pytest.param(written(1, **REBOOTS), [], AT_REBOOT, id="and the guest chooses the time of the restart"),
+        pytest.param(written(1, **REBOOTS), [], "KubeVirt has not accepted", id="KubeVirt changes the running VM"),
+        pytest.param(written(1, **REBOOTS, guest=guest(2)), [LabelVMI], "", id="and the VM is up to date"),
+        pytest.param(
+            written(1, **REBOOTS, restart_required="disk"), [], AT_REBOOT, id="its guest chooses the time of a restart"
+        ),
+        pytest.param(written(1, **REBOOTS, seconds=601), [], AT_REBOOT, id="also if KubeVirt has not changed it"),
         pytest.param(running(1), [], "it is not halted", id="a VM whose guest reboots silently"),
         pytest.param(
             running(1, ends_at_reboot=True, run_strategy="RerunOnFailure"),
@@ -418,7 +430,7 @@ def test_an_opportunistic_update_waits_for_a_reboot(found: VM, actions: list[typ
 
 
 def test_a_vm_that_waits_for_a_reboot_takes_no_place_in_the_disruption_budget() -> None:
-    found = opportunistic(written(1, **REBOOTS), written(2))
+    found = opportunistic(written(1, **REBOOTS, restart_required="disk"), written(2, restart_required="disk"))
     assert DisruptionBudget.of(found).in_progress == 1
 
 

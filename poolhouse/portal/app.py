@@ -7,11 +7,13 @@ import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
+from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
@@ -36,6 +38,8 @@ CONSOLE = HERE.parent / "console"
 STATIC = (HERE / "static", CONSOLE / "static", CONSOLE / "vendored")
 SCRIPTS: Mapping[str, str] = {"console": "serial.js", "vnc": "screen.js"}
 HEALTH = ("/healthz", "/readyz")
+Name = Annotated[str, PathParameter(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
+"""A name of an object. Of others, `..` would make the path at the API server that of something else."""
 ENDED = "Your session has ended. Sign in again."
 
 
@@ -190,8 +194,13 @@ class _Routes:
         return HTMLResponse(page, status)
 
     async def _sign_out(self, request: Request) -> Response:
+        portal = self._portal
+        session = portal.cookies.session(request.cookies, portal.now())
+        if session is not None and session.refresh_token:
+            with suppress(SignInFailed):  # the log has why
+                await portal.provider.revoke(session.refresh_token)
         try:
-            url = await self._portal.provider.sign_out_url()
+            url = await portal.provider.sign_out_url()
         except SignInFailed:
             url = ""
         values = {"ended": False, "problem": "", "sign_out": url or "/"}
@@ -248,13 +257,13 @@ class _Routes:
 
     # What users change
 
-    async def _take(self, request: Request, namespace: str, name: str) -> Response:
+    async def _take(self, request: Request, namespace: Name, name: Name) -> Response:
         return await self._change(request, lambda session, api: work.take(api, namespace, name))
 
-    async def _release(self, request: Request, namespace: str, name: str) -> Response:
+    async def _release(self, request: Request, namespace: Name, name: Name) -> Response:
         return await self._change(request, lambda session, api: work.release(api, session.user, namespace, name))
 
-    async def _extend(self, request: Request, namespace: str, name: str) -> Response:
+    async def _extend(self, request: Request, namespace: Name, name: Name) -> Response:
         values = await work.form(request)
         hours = values.get("hours", "")
         return await self._change(request, lambda session, api: work.extend(api, session.user, namespace, name, hours))
@@ -272,7 +281,7 @@ class _Routes:
             text, failed = work.sentence(error), "yes"
         return self._keep(request, session, RedirectResponse(work.address(text, failed), 303))
 
-    async def _screen(self, request: Request, stream: Stream, namespace: str, name: str) -> Response:
+    async def _screen(self, request: Request, stream: Stream, namespace: Name, name: Name) -> Response:
         session = await self._session(request)
         await work.vm(self._portal.users.client(session), session.user, namespace, name)
         values = {
@@ -285,7 +294,7 @@ class _Routes:
         page = self._page("screen.html", f"{values['label']} of {name}", user=session.user, **values)
         return self._keep(request, session, HTMLResponse(page))
 
-    async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
+    async def _stream(self, browser: WebSocket, stream: Stream, namespace: Name, name: Name) -> None:
         """Ends with the session. The user's right to the stream is checked when it begins, as by `kubectl`."""
         headers: list[tuple[bytes, bytes]] = []
         try:

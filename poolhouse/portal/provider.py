@@ -135,13 +135,27 @@ class Provider:
         found = await self._tokens({"grant_type": "refresh_token", "refresh_token": refresh_token}, None)
         return Tokens(found.claims, found.id_token, found.refresh_token or refresh_token)
 
-    async def _tokens(self, form: Mapping[str, str], nonce: str | None) -> Tokens:
-        metadata, settings = await self._discovered(), self._settings
+    async def revoke(self, refresh_token: str) -> None:
+        """Ends a refresh token, if the provider has an address for it (RFC 7009)."""
+        endpoint = str((await self._discovered()).get("revocation_endpoint") or "")
+        try:
+            https_url(endpoint)
+        except ValueError:
+            return
+        await self._request(endpoint, {"token": refresh_token, "token_type_hint": "refresh_token"})
+
+    async def _request(self, url: str, form: Mapping[str, str]) -> Json:
+        """The answer to a request as the client of the portal."""
+        settings = self._settings
         # RFC 6749 asks for HTTP Basic of a client with a secret, with both parts encoded as in a form.
         auth = aiohttp.BasicAuth(_quoted(settings.client_id), _quoted(settings.client_secret))
         public = not settings.client_secret
         data = {**form, "client_id": settings.client_id} if public else dict(form)
-        answer = await self._ask("POST", str(metadata["token_endpoint"]), data=data, auth=None if public else auth)
+        return await self._ask("POST", url, data=data, auth=None if public else auth)
+
+    async def _tokens(self, form: Mapping[str, str], nonce: str | None) -> Tokens:
+        metadata, settings = await self._discovered(), self._settings
+        answer = await self._request(str(metadata["token_endpoint"]), form)
         token = answer.get("id_token")
         if not isinstance(token, str):
             raise Refused("The provider's answer has no ID token.")
@@ -185,7 +199,7 @@ class Provider:
                 body = await answer.content.read(MAX_ANSWER_BYTES)
                 while not answer.content.at_eof() and len(body) < MAX_ANSWER_BYTES:
                     body += await answer.content.read(MAX_ANSWER_BYTES)
-                found = _json(body)
+                found = _json(body or b"{}")  # a revoked token has no answer
                 if answer.status == 200 and found is not None:
                     return found
                 log.warning("the provider answered %s %s with %d %s", method, url, answer.status, _error(found))

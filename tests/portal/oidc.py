@@ -60,11 +60,13 @@ class Provider:
         app.router.add_get("/authorize", self._page)
         app.router.add_post("/authorize", self._authorize)
         app.router.add_post("/token", self._token)
+        app.router.add_post("/revoke", self._revoke)
         return app
 
     async def _metadata(self, request: web.Request) -> web.Response:
         pages = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
-        found = {name: f"{self.issuer}/{page}" for name, page in {**pages, "end_session_endpoint": "end"}.items()}
+        pages |= {"end_session_endpoint": "end", "revocation_endpoint": "revoke"}
+        found = {name: f"{self.issuer}/{page}" for name, page in pages.items()}
         return web.json_response({"issuer": self.issuer, **found})
 
     async def _keys(self, request: web.Request) -> web.Response:
@@ -87,8 +89,7 @@ class Provider:
 
     async def _token(self, request: web.Request) -> web.Response:
         form = dict(await request.post())
-        auth = BasicAuth.decode(request.headers.get("Authorization", "Basic Og=="))
-        if (auth.login, auth.password) != (CLIENT, "a%20secret%3A%20with%20signs"):
+        if not is_client(request):
             return web.json_response({"error": "invalid_client"}, status=401)
         self.asked.append(str(form["grant_type"]))
         if form["grant_type"] == "refresh_token":
@@ -100,6 +101,12 @@ class Provider:
         if begun is None or begun["code_challenge"] != challenge or begun["redirect_uri"] != form["redirect_uri"]:
             return web.json_response({"error": "invalid_grant"}, status=400)
         return self._tokens(begun["user"], begun["nonce"])
+
+    async def _revoke(self, request: web.Request) -> web.Response:
+        if not is_client(request):
+            return web.json_response({"error": "invalid_client"}, status=401)
+        self._refresh_tokens.pop(str((await request.post())["token"]), None)
+        return web.Response()
 
     def _tokens(self, user: str, nonce: str | None) -> web.Response:
         now = int(time.time())
@@ -121,6 +128,11 @@ class Provider:
             answer["refresh_token"] = secrets.token_urlsafe()
             self._refresh_tokens[answer["refresh_token"]] = user
         return web.json_response(answer)
+
+
+def is_client(request: web.Request) -> bool:
+    auth = BasicAuth.decode(request.headers.get("Authorization", "Basic Og=="))
+    return (auth.login, auth.password) == (CLIENT, "a%20secret%3A%20with%20signs")
 
 
 @contextmanager

@@ -159,6 +159,17 @@ def test_a_user_without_rights_sees_nothing_and_takes_nothing(client: Client, st
     assert stack.claims() == {}
 
 
+@pytest.mark.parametrize("name", ["%2e%2e", "%2e", "a%3fb", "%0d%0a", "A", "a-"])
+def test_no_request_for_a_name_that_no_object_has_reaches_the_api_server(name: str, ann: Client) -> None:
+    for method, path in (
+        ("POST", f"/take/{name}/a"),
+        ("POST", f"/release/{SHOP}/{name}"),
+        ("GET", f"/screen/vnc/a/{name}"),
+    ):
+        assert ann.request(method, path).status_code == 422
+        assert "pattern" in ann.request(method, path).text
+
+
 @pytest.mark.usefixtures("no_claims")
 def test_a_write_of_another_site_is_refused(ann: Client, stack: Place) -> None:
     for origin in ("https://evil.example", "null", ""):
@@ -290,6 +301,15 @@ def test_signing_out_ends_the_session_in_this_browser(ann: Client, provider: oid
     assert f"{provider.issuer}/end?client_id={oidc.CLIENT}" in answer.text
     assert not ann.cookies
     assert ann.get("/").status_code == 401
+
+
+def test_a_copy_of_the_cookies_cannot_be_renewed_after_signing_out(client: Client, provider: oidc.Provider) -> None:
+    provider.lifetime = 45
+    client.sign_in("ann")
+    copied = dict(client.cookies)
+    assert client.post("/sign-out").status_code == 200
+    client.cookies.update(copied)
+    assert client.get("/").status_code == 401
 
 
 def test_no_token_is_in_a_page_an_address_or_the_log(ann: Client, mode: str, stack: Place) -> None:

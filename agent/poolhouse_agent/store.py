@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -86,15 +86,20 @@ def _without_times(state: ApplicationState) -> ApplicationState:
 
 
 def _parsed(found: Json, now: float) -> ApplicationState:
-    return ApplicationState(
-        **{**found, "containers": {name: _container(each, now) for name, each in found["containers"].items()}}
-    )
+    containers = {name: _container(each, now) for name, each in found["containers"].items()}
+    return ApplicationState(**{**_known(ApplicationState, found), "containers": containers})
 
 
 def _container(found: Json, now: float) -> ContainerState:
     probes: Mapping[str, Json] = found["probes"]
     parsed = {kind: ProbeState(now, passed=each["passed"]) for kind, each in probes.items()}
-    return ContainerState(**{**found, "end": End(**found["end"]) if found["end"] else None, "probes": parsed})
+    end = End(**_known(End, found["end"])) if found["end"] else None
+    return ContainerState(**{**_known(ContainerState, found), "end": end, "probes": parsed})
+
+
+def _known(kind: type[Any], found: Json) -> Json:
+    """The fields without those of a newer agent, after which an older one was installed."""
+    return {each.name: found[each.name] for each in fields(kind) if each.name in found}
 
 
 def _flush(directory: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from poolhouse_agent.application import Application, InvalidApplication, expand
 from poolhouse_agent.plan import CleanUp, RunProbe, Start, Stop, plan
 from poolhouse_agent.state import ApplicationState, ContainerState, End
 from poolhouse_agent.status import phase, pod_status
-from poolhouse_agent.store import after_reboot
+from poolhouse_agent.store import Store, after_reboot
 
 Json = dict[str, Any]
 NOW = 1_000_000.0
@@ -287,3 +289,18 @@ def test_invalid_pods_are_refused(pod: Json, message: str) -> None:
     with pytest.raises(InvalidApplication) as refused:
         Application.parse(pod)
     assert str(refused.value) == message
+
+
+def test_an_older_agent_goes_on_with_the_state_of_a_newer_one(tmp_path: Path) -> None:
+    app = application()
+    state = ended(app, all_started(app), "main", 3, NOW)
+    Store(tmp_path, tmp_path).save(app.uid, state, {})
+    path = tmp_path / "state.json"
+    found = json.loads(path.read_text())
+    main = found["state"]["containers"]["main"]
+    for each in (found, found["state"], main, main["end"]):
+        each["newer"] = True
+    path.write_text(json.dumps(found))
+    record = Store(tmp_path, tmp_path).load(NOW)
+    assert record is not None
+    assert record.state == state

@@ -124,9 +124,7 @@ class _Routes:
         if session.refresh_token:
             try:
                 return await portal.users.renewed(session)
-            except Refused:
-                raise NotSignedIn from None
-            except SignInFailed:
+            except SignInFailed:  # or another Pod has just used the refresh token, which may be used once
                 log.warning("the session of %s could not be renewed", session.user)
         if not session.is_valid(now):
             raise NotSignedIn

@@ -17,7 +17,7 @@ from poolhouse_agent.launcher import Launcher, Run
 from poolhouse_agent.plan import Action, CleanUp, RunProbe, Start, Stop, is_finished, plan
 from poolhouse_agent.podman import Refused
 from poolhouse_agent.probes import run_probe
-from poolhouse_agent.state import RUNNING, STARTING, ApplicationState, End
+from poolhouse_agent.state import RUNNING, STARTING, ApplicationState, ContainerState, End
 from poolhouse_agent.status import pod_status
 from poolhouse_agent.store import Record, Store, after_reboot
 
@@ -184,8 +184,9 @@ class Runner:
         task: Coroutine[Any, Any, None]
         match action:
             case Start():
-                task = self._start(application, container, own.restarts)
-                own = states.starting(own)
+                if not await self._note_start(container, own):
+                    return
+                own, task = self._current.of(container), self._start(application, container, own.restarts)
             case RunProbe(kind=kind):
                 own, task = states.probing(own, kind), self._probe(application, container, kind)
             case Stop(kill=kill):
@@ -193,14 +194,28 @@ class Runner:
         await self._set(self._current.with_container(container.name, own))
         tasks.create_task(task)
 
+    async def _note_start(self, container: Container, own: ContainerState) -> bool:
+        """Whether the start is written. An agent that starts again must know of it, or it starts a second process."""
+        begun = self._current.with_container(container.name, states.starting(own))
+        try:
+            self._write(begun)
+        except OSError as error:
+            await self._refuse(container, "CreateContainerError", f"the start cannot be written: {error}")
+            return False
+        self._state = begun
+        return True
+
+    async def _refuse(self, container: Container, reason: str, message: str) -> None:
+        log.warning("container %s cannot be started: %s: %s", container.name, reason, message)
+        own = states.refused(self._current.of(container), reason, message, self._clock())
+        await self._set(self._current.with_container(container.name, own))
+
     async def _start(self, application: Application, container: Container, number: int) -> None:
         try:
             run = await self._launcher.start(application, container, number)
         except (Refused, OSError) as error:
             reason = error.reason if isinstance(error, Refused) else "CreateContainerError"
-            log.warning("container %s cannot be started: %s: %s", container.name, reason, error)
-            own = states.refused(self._current.of(container), reason, str(error), self._clock())
-            await self._set(self._current.with_container(container.name, own))
+            await self._refuse(container, reason, str(error))
             return
         self._runs[container.name] = run
         own = states.started(container, self._current.of(container), self._clock())
@@ -245,10 +260,18 @@ class Runner:
         own = self._state.of(container)
         return own.restarts == number and own.phase in (STARTING, RUNNING)
 
-    async def _set(self, state: ApplicationState) -> None:
+    def _write(self, state: ApplicationState) -> None:
         assert self._application is not None
-        self._state = state
         self._store.save(self._application.uid, state, pod_status(self._application, state))
+
+    async def _set(self, state: ApplicationState) -> None:
+        """If the disk is full, the state is written with the next change. An agent that starts again before finds out
+        by the shims what has become of the containers that it knows."""
+        self._state = state
+        try:
+            self._write(state)
+        except OSError as error:
+            log.warning("the state of the Pod cannot be written: %s", error)
         self._version += 1
         async with self._changed:
             self._changed.notify_all()

@@ -74,6 +74,28 @@ async def test_a_launch_that_cannot_be_written_is_refused_until_it_can(tmp_path:
         await agent.until(running)
 
 
+async def test_a_full_disk_ends_no_agent_and_starts_no_container_that_would_be_forgotten(tmp_path: Path) -> None:
+    first = shell(f"until [ -e {tmp_path}/stop ]; do sleep 0.1; done", "first")
+    spec = {"restartPolicy": "Never", "initContainers": [first], "containers": [shell(f"echo run >> {tmp_path}/runs")]}
+
+    def refused(status: Json) -> bool:
+        waits = status["containerStatuses"][0]["state"].get("waiting", {})
+        return waits.get("reason") == "CreateContainerError" and "the start cannot be written" in waits["message"]
+
+    async with running_agent(tmp_path) as agent:
+        await agent.launch(spec)
+        await agent.until(lambda status: "running" in status["initContainerStatuses"][0]["state"])
+        draft = tmp_path / "state" / "state.new"
+        draft.mkdir()  # no file can be written here, as on a full disk
+        (tmp_path / "stop").touch()
+        await agent.until(refused)
+        await agent.end(signal.SIGKILL)
+        draft.rmdir()
+        await agent.start()
+        assert (await agent.until(finished))["phase"] == "Succeeded"
+        assert (tmp_path / "runs").read_text() == "run\n"
+
+
 async def test_termination_signals_the_process_group_and_kills_after_the_grace_period(tmp_path: Path) -> None:
     obeys = shell("trap 'echo bye; exit 0' TERM; echo up; sleep 1000 & wait", "obeys")
     ignores = shell("trap '' TERM; echo up; while :; do sleep 1000; done", "ignores")

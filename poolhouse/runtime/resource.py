@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import quote
 
+from poolhouse.runtime.errors import NotFound
+
 Key = tuple[str, str]
 """Namespace ("" for a cluster-scoped object) and name."""
 
@@ -45,7 +47,8 @@ class Resource:
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL path of one object, of all objects in a namespace or, without a namespace, of all objects."""
+        """The URL path of one object, of all objects in a namespace or, without a namespace, of all objects. Raises
+        NotFound for the names `.` and `..`: no object has them, and HTTP clients take them for another path."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
         if self.namespaced and namespace:
             parts += ["namespaces", namespace]
@@ -56,6 +59,8 @@ class Resource:
         # An empty name, or a name with a slash, must not become the path of another object.
         if not all(parts):
             raise ValueError(f"the path of {self.kind} has an empty part: {parts}")
+        if not {".", ".."}.isdisjoint(parts):
+            raise NotFound(f"{self.kind} {name!r} in namespace {namespace!r}: no object can have this name")
         return "/" + "/".join(quote(part, safe=":") for part in parts)
 
 

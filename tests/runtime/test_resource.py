@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import NODES, Resource, resource_of_path
 from tests.runtime.faulty_server import THINGS
 
@@ -47,4 +48,11 @@ def test_requests_are_counted_by_resource_and_never_by_name(path: str, plural: s
 def test_a_name_that_would_change_the_path_is_refused(where: tuple[str | None, str]) -> None:
     """DELETE with an empty name would delete a whole collection."""
     with pytest.raises(ValueError, match="name"):
+        THINGS.path(*where)
+
+
+@pytest.mark.parametrize("where", [("n", "."), ("n", ".."), ("..", "a")])
+def test_no_object_has_the_name_of_another_path(where: tuple[str, str]) -> None:
+    """A Pod may name the ConfigMap `..`, and an HTTP client would read the namespace instead."""
+    with pytest.raises(NotFound, match="no object can have this name"):
         THINGS.path(*where)

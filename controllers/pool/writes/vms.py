@@ -56,6 +56,8 @@ async def delete(to: Writing, a: actions.Delete) -> None:
 async def heal(to: Writing, a: actions.Heal) -> None:
     # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
     live = parse_vm(await to.api.get(VMS, to.namespace, a.name))
+    if live.owner_uid != to.owner.uid:
+        raise Conflict(f"{a.name} has left the pool", status=409)
     recovers = live.ready or (a.failed_starts and not live.start_failures)
     if live.ready and live.terminating and not a.failed_starts:
         vmi = parse_vmi(await to.api.get(VMIS, to.namespace, a.name))

@@ -10,13 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.actions import Hold, ReleaseDisks, Restart, RetainDisks, ReturnDisk, SetInService
+from controllers.pool.actions import Heal, Hold, ReleaseDisks, Restart, RetainDisks, ReturnDisk, SetInService
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk
 from controllers.pool.writes.disks import release_disks, retain_replaced_disks, return_disk
 from controllers.pool.writes.hooks import hold, set_in_service
-from controllers.pool.writes.vms import restart, unready_version
+from controllers.pool.writes.vms import heal, restart, unready_version
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -151,6 +151,26 @@ def test_a_restart_takes_only_the_vmi_of_the_plan() -> None:
         to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, subresources=Subresources(api, api.monotonic)))
         with pytest.raises(Conflict, match="web-1 has another VMI now"):
             await restart(to, Restart("web-1", "former", True, "the plan"))
+
+    play(scene)
+
+
+@pytest.mark.parametrize("owner", [POOL_UID, "another-pool", ""])
+def test_a_vm_that_has_left_the_pool_since_the_plan_is_not_replaced(owner: str) -> None:
+    async def scene(world: World, api: Api) -> None:
+        references = [controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", owner)] if owner else []
+        vm = await create_vm(api, ready=False, ownerReferences=references)
+        failed = {"status": {"startFailure": {"consecutiveFailCount": 3}}}
+        await api.patch(VMS, HERE, "web-1", failed, subresource="status")
+        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, owner=SimpleNamespace(uid=POOL_UID)))
+        replacing = heal(to, Heal("web-1", vm["metadata"]["uid"], "the plan"))
+        if owner == POOL_UID:
+            await replacing
+        else:
+            with pytest.raises(Conflict, match="web-1 has left the pool"):
+                await replacing
+        metadata = (await api.get(VMS, HERE, "web-1"))["metadata"]
+        assert ("deletionTimestamp" in metadata) == (owner == POOL_UID)
 
     play(scene)
 

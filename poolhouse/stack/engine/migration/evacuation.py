@@ -8,6 +8,7 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import VMIS
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.migration.plan import (
     draining_nodes,
@@ -15,7 +16,7 @@ from poolhouse.stack.engine.migration.plan import (
     new_evacuation,
     vmis_to_evacuate,
 )
-from poolhouse.stack.engine.objects import VMI, Migration, Node, either
+from poolhouse.stack.engine.objects import VMI, Migration, Node, either, read_vmi
 from poolhouse.stack.engine.resources import MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -65,13 +66,26 @@ class EvacuationController:
                 with contextlib.suppress(NotFound, Conflict):
                     await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
         vmis = self._informers.vmis.store.by("node", node)
-        strategy = self._informers.cluster_settings().eviction_strategy
-        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, self._informers.now(), strategy)
+        now, strategy = self._informers.now(), self._informers.cluster_settings().eviction_strategy
+        found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, now, strategy)
         for vmi in found:
+            current = await latest(self._api, vmi)
+            if current is None or not vmis_to_evacuate(nodes, [current], migrations, now, strategy)[0]:
+                continue
             created = await self._api.create(MIGRATIONS, new_evacuation(vmi))
             log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])
             await await_migration(self._informers, created["metadata"]["namespace"], created["metadata"]["name"])
         return requeue_seconds
+
+
+async def latest(api: Api, vmi: VMI) -> VMI | None:
+    """The VMI as the API server has it; None if it is deleted. The informer of migrations may show that a migration has
+    ended before the informer of VMIs shows what it has changed, and the VMI would migrate a second time."""
+    try:
+        current = read_vmi(await api.get(VMIS, *vmi.key))
+    except NotFound:
+        return None
+    return current if current.uid == vmi.uid else None
 
 
 async def await_migration(informers: Informers, namespace: str, name: str) -> None:

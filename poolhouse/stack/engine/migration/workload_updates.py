@@ -13,7 +13,7 @@ from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.migration.evacuation import await_migration
+from poolhouse.stack.engine.migration.evacuation import await_migration, latest
 from poolhouse.stack.engine.migration.plan import new_migration, retry_after
 from poolhouse.stack.engine.objects import VMI, Migration, either
 from poolhouse.stack.engine.resources import MIGRATIONS, WORKLOAD_UPDATE_ANNOTATION
@@ -61,7 +61,10 @@ class WorkloadUpdateController:
         failed = [each for each in migrations if each.updates_workload and each.created >= vmi.created]
         if (wait := retry_after(failed, self._informers.now())) > 0:
             return wait
-        created = await self._api.create(MIGRATIONS, _new_update(vmi))
+        current = await latest(self._api, vmi)
+        if current is None or not any(live_updates.conditions(current)):
+            return None
+        created = await self._api.create(MIGRATIONS, _new_update(current))
         log.info("%s/%s: migrating to change the running guest", *key)
         await await_migration(self._informers, key[0], created["metadata"]["name"])
         return None

@@ -19,8 +19,9 @@ from poolhouse.stack.engine.informers import utc_now
 from poolhouse.stack.engine.migration.controller import MigrationController
 from poolhouse.stack.engine.migration.evacuation import EvacuationController
 from poolhouse.stack.engine.migration.plan import vmis_to_evacuate
+from poolhouse.stack.engine.migration.workload_updates import WorkloadUpdateController
 from poolhouse.stack.engine.node.scheduler import NodeCapacity
-from poolhouse.stack.engine.objects import VMI, Migration
+from poolhouse.stack.engine.objects import VMI, Migration, read_vmi
 from tests.stack.engine.builders import NOW, node, vmi
 from tests.stack.engine.migration.test_plan import DRAIN, MOVED, migration
 
@@ -341,6 +342,7 @@ async def test_parallel_migrations_do_not_use_the_same_memory(monkeypatch: pytes
 
 
 EVACUATION = migration(evacuates="node-1")
+RAN = migration("Succeeded")
 BEGUN = vmi(status={"migrationState": {"migrationUid": EVACUATION.uid}})
 
 
@@ -404,3 +406,41 @@ def test_a_vmi_is_evacuated_again_in_any_order_of_events(
             leaving.update(each.name for each in found)
         looked_at.clear()
     assert leaving == {"vm"}
+
+
+def moved_document(node: str, sockets: int) -> Json:
+    """A VMI of two sockets on the node, whose guest has this many."""
+    created = "2026-01-01T11:59:00Z"
+    return {
+        "metadata": {"namespace": "default", "name": "vm", "uid": "vmi-uid", "creationTimestamp": created},
+        "spec": {"domain": {"cpu": {"sockets": 2}}},
+        "status": {"phase": "Running", "nodeName": node, "currentCPUTopology": {"sockets": sockets}},
+    }
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["it has changed", "it has not"])
+@pytest.mark.parametrize("caused_by", ["a drain", "a change of sockets"])
+async def test_a_vmi_does_not_migrate_twice_because_its_informer_is_late(caused_by: str, again: bool) -> None:
+    """The informer of migrations shows that the migration has ended; that of VMIs does not show its outcome yet."""
+    informers = a_world()
+    before, after = moved_document("node-1", 1), moved_document("node-2", 2)
+    created: list[Json] = []
+
+    async def get(resource: Any, namespace: str, name: str) -> Json:
+        return before if again else after
+
+    async def create(resource: Any, migration: Json) -> Json:
+        created.append(migration)
+        informers.migrations.sees(("default", "new"), replace(RAN, name="new", uid="new"))
+        return {"metadata": {"namespace": "default", "name": "new"}}
+
+    api: Any = SimpleNamespace(metrics=Metrics(), get=get, create=create)
+    informers.migrations.sees(RAN.key, RAN)
+    informers.vmis.sees(VM, read_vmi(before))
+    if caused_by == "a drain":
+        informers.nodes.sees(("", "node-1"), node("node-1", taints=DRAIN))
+        await EvacuationController(api, informers).reconcile("node-1")
+    else:
+        informers.cluster_settings = lambda: ClusterSettings(update_methods=frozenset({"LiveMigrate"}))
+        await WorkloadUpdateController(api, informers).reconcile(VM)
+    assert len(created) == int(again)

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -56,7 +55,7 @@ from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import KUBEVIRTS, NODES
 from poolhouse.runtime.secret_files import SecretFiles
-from poolhouse.service import lifecycle, logs
+from poolhouse.service import lifecycle
 from poolhouse.service.health import health_app
 from poolhouse.service.json_api import with_endpoints
 from poolhouse.service.prometheus import Prometheus, PrometheusServer
@@ -168,6 +167,7 @@ class Configuration:
 
 
 async def run(configuration: Configuration) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
     settings, registry = configuration.settings, CollectorRegistry()
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(
@@ -304,14 +304,7 @@ async def lead(lease: LeaderElector, work: Callable[[], Awaitable[None]]) -> NoR
 
 
 def main() -> int:
-    try:
-        configuration = Configuration.read(os.environ)
-    except ValueError as error:
-        print(f"poolhouse controllers: {error}", file=sys.stderr)
-        return 2
-    sys.setswitchinterval(SWITCH_SECONDS)
-    logs.configure("controllers", configuration.settings.log_format, configuration.settings.log_level)
-    return lifecycle.run(lambda: run(configuration))
+    return lifecycle.start("controllers", Configuration.read, run)
 
 
 if __name__ == "__main__":

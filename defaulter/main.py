@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from collections.abc import Awaitable
 from pathlib import Path
 
 from defaulter.app import create
@@ -11,11 +12,18 @@ from defaulter.metrics import Metrics
 from defaulter.root_directories import RootDirectories
 from defaulter.settings import Settings
 from defaulter.worker_pool import WorkerPool
-from poolhouse.service import lifecycle, logs
+from poolhouse.service import lifecycle
 from poolhouse.service.server import serve
 
 INHERITED_VARIABLES = ("PATH", "LANG", "PYTHONPATH", "VIRTUAL_ENV", "POOLHOUSE_DIR")
 """environment variables that the workers inherit"""
+
+
+def serve_defaults(settings: Settings) -> Awaitable[None]:
+    roots = RootDirectories(Path(settings.state).absolute() if settings.state else None, *settings.user)
+    # The service uses plain HTTP if the directory contains no certificate.
+    tls = settings.tls if settings.tls is not None and (settings.tls / "tls.crt").exists() else None
+    return run(settings, roots, tls)
 
 
 async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> None:
@@ -34,20 +42,7 @@ async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> N
 
 
 def main() -> int:
-    return run_under_init(_main, first=os.getpid() == 1)
-
-
-def _main() -> int:
-    try:
-        settings = Settings.read(os.environ)
-    except ValueError as error:
-        print(f"poolhouse defaulter: {error}", file=sys.stderr)
-        return 2
-    logs.configure("defaulter", settings.log_format, settings.log_level)
-    roots = RootDirectories(Path(settings.state).absolute() if settings.state else None, *settings.user)
-    # The service uses plain HTTP if the directory contains no certificate.
-    tls = settings.tls if settings.tls is not None and (settings.tls / "tls.crt").exists() else None
-    return lifecycle.run(lambda: run(settings, roots, tls))
+    return run_under_init(lambda: lifecycle.start("defaulter", Settings.read, serve_defaults), first=os.getpid() == 1)
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -39,7 +38,7 @@ from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
 from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, NODES, VMIS
 from poolhouse.runtime.secret_files import SecretFiles
-from poolhouse.service import lifecycle, logs
+from poolhouse.service import lifecycle
 from poolhouse.service.certwatcher import CABundle
 from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.server import serve
@@ -339,12 +338,4 @@ def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSessio
 
 
 def main() -> int:
-    """Runs until SIGTERM; returns the exit code."""
-    try:
-        settings = Settings.read(os.environ)
-    except ValueError as error:
-        logs.configure("webhook")
-        log.critical("%s", error)
-        return 2
-    logs.configure("webhook", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings))
+    return lifecycle.start("webhook", Settings.read, run)

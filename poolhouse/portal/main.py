@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from time import time
 from typing import Any
 
@@ -15,7 +14,7 @@ from poolhouse.portal.session import Cookies
 from poolhouse.portal.settings import Settings
 from poolhouse.portal.users import Users
 from poolhouse.runtime.api import Api
-from poolhouse.service import lifecycle, logs
+from poolhouse.service import lifecycle
 from poolhouse.service.server import serve
 
 log = logging.getLogger(__name__)
@@ -41,12 +40,4 @@ async def run(settings: Settings) -> None:
 
 
 def main() -> int:
-    """Runs until SIGTERM; returns the exit code."""
-    try:
-        settings = Settings.read(os.environ)
-    except ValueError as error:
-        logs.configure("portal")
-        log.critical("%s", error)
-        return 2
-    logs.configure("portal", settings.log_format, settings.log_level)
-    return lifecycle.run(lambda: run(settings))
+    return lifecycle.start("portal", Settings.read, run)

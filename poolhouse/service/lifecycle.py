@@ -6,8 +6,14 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
-from typing import Any
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from poolhouse.service import logs
+from poolhouse.service.settings import LogSettings
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +35,19 @@ async def wait_for_stop_signal() -> None:
     finally:
         for number in SIGNALS:
             loop.remove_signal_handler(number)
+
+
+def start(service: str, read: Callable[[Mapping[str, str]], T], main: Callable[[T], Awaitable[Any]]) -> int:
+    """Runs a service with the settings that `read` parses from the environment. Returns the exit code of `run`, or 2 if
+    a setting is invalid."""
+    try:
+        settings = read(os.environ)
+        log_settings = LogSettings.read(os.environ)
+    except ValueError as error:
+        print(f"poolhouse {service}: {error}", file=sys.stderr)
+        return 2
+    logs.configure(service, log_settings.log_format, log_settings.log_level)
+    return run(lambda: main(settings))
 
 
 def run(main: Callable[[], Awaitable[Any]], *, grace_seconds: float = GRACE_SECONDS) -> int:

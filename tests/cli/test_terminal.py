@@ -49,7 +49,6 @@ WRITERS = {
     "poolhouse/cli/vm_streams.py": "it connects the terminal with the guest's console, as virtctl does",
     "poolhouse/stack/binaries.py": "it prints the progress of downloads, before there is a cluster",
     "poolhouse/stack/helm/__main__.py": "it prints the path of a program",
-    "poolhouse/stack/engine/main.py": "it prints why a service cannot start, before there is a cluster",
     "poolhouse/stack/engine/qemu/guest_packages.py": "it prints errors of the package manager of this machine",
 }
 """the only modules that write to the terminal by themselves, and why"""

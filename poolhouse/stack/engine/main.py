@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import os
-import sys
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,9 +15,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.service import logs
+from poolhouse.service import lifecycle
 from poolhouse.service import server as http
-from poolhouse.service.lifecycle import run
 from poolhouse.service.settings import ServerSettings, setting
 from poolhouse.stack.engine import installation
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
@@ -250,13 +248,7 @@ async def _open_guest(
 
 
 def main() -> int:
-    try:
-        settings = Settings.read(os.environ)
-    except ValueError as error:
-        print(f"poolhouse engine: {error}", file=sys.stderr)
-        return 2
-    logs.configure("engine", settings.log_format, settings.log_level)
-    return run(lambda: serve(settings))
+    return lifecycle.start("engine", Settings.read, serve)
 
 
 if __name__ == "__main__":

@@ -5,5 +5,5 @@ The process uses the user's kubeconfig and rights. It listens on loopback only, 
 Begin with `app`, which has the routes. `cluster_state` keeps small views of the objects by list and watch. `pages`
 collects what a page shows. The modules of the pages (`overview`, `pool_page`, ...) turn views into the values of a
 template, without requests. `acts` has the table of everything that a user can change. `access` decides which requests
-of a browser are answered.
+of a browser are answered. `web` has what the console and the portal do alike.
 """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import json
 import logging
 import re
@@ -22,17 +21,15 @@ from fastapi.responses import (
     Response,
     StreamingResponse,
 )
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
-from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from poolhouse.cli.cluster import with_namespace
 from poolhouse.cli.detach import WouldDelete
 from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import Stream
-from poolhouse.console import access, acts, change, pages, vm_stream
+from poolhouse.console import access, acts, change, pages, vm_stream, web
 from poolhouse.console.act import CONFIRMED, Act, Target
 from poolhouse.console.page import OBJECT_PATH, Page, Part, object_path, with_query
 from poolhouse.console.pages import Context, Missing
@@ -66,13 +63,7 @@ class Renderer:
     context: Context
 
     def __post_init__(self) -> None:
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = web.templates(HERE / "templates")
         self._templates.filters["code"] = code
         state = self.context.state
         self._templates.globals |= {
@@ -88,7 +79,7 @@ class Renderer:
     def part(self, part: Part) -> tuple[str, str]:
         """The HTML of a part, and a hash of it."""
         html = self._templates.get_template(part.template).render({**OPTIONAL, **part.values})
-        return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest()
+        return html, web.digest(html)
 
     def parts(self, page: Page) -> dict[str, tuple[str, str]]:
         state = self.context.state
@@ -163,17 +154,10 @@ class Console:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
-
-        async def guarded(message: Message) -> None:
-            if message["type"].endswith("http.response.start"):
-                MutableHeaders(scope=message).update(access.headers_of(scope["path"]))
-            await send(message)
-
-        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        method = scope.get("method", access.WEBSOCKET)
-        refused = access.refusal(method, scope["path"], headers, self._port, self._token)
+        method, path = scope.get("method", access.WEBSOCKET), scope["path"]
+        refused = access.refusal(method, path, web.request_headers(scope), self._port, self._token)
         answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
-        await answer(scope, receive, guarded)
+        await answer(scope, receive, web.with_headers(send, access.headers_of(path)))
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Failed)
@@ -267,7 +251,7 @@ class Console:
             stopping.cancel()
 
     async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
-        values = await form(request)
+        values = await web.form(request, MAX_BODY_BYTES)
         back = object_path(short, "" if namespace == "-" else namespace, name)
         try:
             found, target = await self._target(act, short, namespace, name)
@@ -332,7 +316,7 @@ class Console:
         return Page(f"{act.label} {target.name}", [part], live=False)
 
     async def _change(self, request: Request) -> Response:
-        values = await form(request)
+        values = await web.form(request, MAX_BODY_BYTES)
         found = await change.submit(self._context.state, self._context.cluster, values)
         if isinstance(found, change.Applied):
             return self._back(found.path, found.message)
@@ -352,13 +336,3 @@ class Console:
 
 def text_page(title: str, text: str) -> Page:
     return Page(title, [Part("text", "text.html", {"title": title, "text": text})], live=False)
-
-
-async def form(request: Request) -> dict[str, str]:
-    """The fields of a form. Raises `Failed` for a body that is too large."""
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_BODY_BYTES:
-            raise Failed(f"the form must be at most {MAX_BODY_BYTES} bytes")
-    return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import secrets
 from collections.abc import Callable, Iterable, Mapping
@@ -15,15 +14,13 @@ from typing import Annotated, Any
 from fastapi import FastAPI, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.datastructures import MutableHeaders
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
 from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import Stream
-from poolhouse.console import vm_stream
+from poolhouse.console import vm_stream, web
 from poolhouse.portal import access, my_vms, work
 from poolhouse.portal.provider import Provider, Refused, SignInFailed, new_login
 from poolhouse.portal.session import Cookies, Session, forget
@@ -36,6 +33,7 @@ log = logging.getLogger(__name__)
 HERE = Path(__file__).parent
 CONSOLE = HERE.parent / "console"
 STATIC = (HERE / "static", CONSOLE / "static", CONSOLE / "vendored")
+MAX_FORM_BYTES = 4096
 SCRIPTS: Mapping[str, str] = {"console": "serial.js", "vnc": "screen.js"}
 HEALTH = ("/healthz", "/readyz")
 Name = Annotated[str, PathParameter(pattern=r"^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$")]
@@ -66,32 +64,20 @@ class _Guard:
         self._app, self._url = app, url
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def guarded(message: Message) -> None:
-            if message["type"].endswith("http.response.start"):
-                MutableHeaders(scope=message).update(access.headers_of(scope["path"]))
-            await send(message)
-
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["path"] in HEALTH:
             await PlainTextResponse("ok")(scope, receive, send)
         else:
-            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-            method = scope.get("method", access.WEBSOCKET)
-            refused = access.refusal(method, headers, self._url)
-            await (PlainTextResponse(f"{refused}\n", 403) if refused else self._app)(scope, receive, guarded)
+            refused = access.refusal(scope.get("method", access.WEBSOCKET), web.request_headers(scope), self._url)
+            answer = PlainTextResponse(f"{refused}\n", 403) if refused else self._app
+            await answer(scope, receive, web.with_headers(send, access.headers_of(scope["path"])))
 
 
 class _Routes:
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
-        self._templates = Environment(
-            loader=FileSystemLoader(HERE / "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
+        self._templates = web.templates(HERE / "templates")
         self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         for path, handler, method in (
             ("/", self._home, "GET"),
@@ -218,7 +204,7 @@ class _Routes:
         seen = await work.seen(api, session.user, self._portal.settings.namespaces)
         values = my_vms.page(seen, api.now())
         html = self._templates.get_template("my_vms.html").render(values)
-        return html, hashlib.blake2b(html.encode(), digest_size=8).hexdigest(), values["seconds"]
+        return html, web.digest(html), values["seconds"]
 
     async def _home(self, request: Request, message: str = "", failed: str = "") -> Response:
         session = await self._session(request)
@@ -262,7 +248,7 @@ class _Routes:
         return await self._change(request, lambda session, api: work.release(api, session.user, namespace, name))
 
     async def _extend(self, request: Request, namespace: Name, name: Name) -> Response:
-        values = await work.form(request)
+        values = await web.form(request, MAX_FORM_BYTES)
         hours = values.get("hours", "")
         return await self._change(request, lambda session, api: work.extend(api, session.user, namespace, name, hours))
 

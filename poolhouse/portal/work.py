@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-from urllib.parse import parse_qsl, quote
+from urllib.parse import quote
 from uuid import uuid4
 
 from poolhouse.api.apimachinery.counting import count_noun
@@ -22,12 +22,9 @@ from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unavailable,
 from poolhouse.runtime.resource import Resource
 
 if TYPE_CHECKING:
-    from fastapi import Request
-
     from poolhouse.runtime.api import Api
 
 CLAIMS, POOLS = Resource.of(CLAIM), Resource.of(WARM_POOL)
-MAX_FORM_BYTES = 4096
 
 
 async def seen(api: Api, user: str, namespaces: Sequence[str]) -> Seen:
@@ -124,12 +121,3 @@ def sentence(error: ApiError) -> str:
 
 def address(text: str, failed: str) -> str:
     return f"/?message={quote(text[:1000])}{'&failed=yes' if failed else ''}"
-
-
-async def form(request: Request) -> dict[str, str]:
-    body = b""
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > MAX_FORM_BYTES:
-            raise Failed(f"the form must be at most {MAX_FORM_BYTES} bytes")
-    return dict(parse_qsl(body.decode(errors="replace")))

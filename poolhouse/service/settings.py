@@ -210,7 +210,9 @@ def _messages(settings: type[EnvironmentSettings], error: ValidationError) -> It
             problem = str(each["ctx"]["error"]).removeprefix(f"{variable}: ")
         else:
             problem = f"must be {_allowed(properties[variable]) or 'text'}"
-        yield f'{variable}: Invalid value: "{each["input"]!s:.80}": {problem}'
+        # The input of a missing setting is all other settings, among them secrets.
+        found = "Required value" if each["type"] == "missing" else f'Invalid value: "{each["input"]!s:.80}"'
+        yield f"{variable}: {found}: {problem}"
 
 
 def _allowed(schema: Mapping[str, Any]) -> str:

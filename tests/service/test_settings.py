@@ -11,6 +11,7 @@ from pydantic import BeforeValidator, ValidationError
 
 from poolhouse.service.settings import (
     Address,
+    EnvironmentSettings,
     IdentitySettings,
     ListenAddress,
     ServiceSettings,
@@ -65,6 +66,15 @@ def test_an_address(environment: Mapping[str, str], expected: tuple[str, int]) -
 def test_a_bad_value_is_named_with_what_is_allowed(variable: str, value: str, allowed: str) -> None:
     with pytest.raises(ValueError, match=f"{variable}: .*{allowed}"):
         Settings.read({variable: value})
+
+
+def test_the_error_of_a_missing_setting_shows_no_other_setting() -> None:
+    class Required(EnvironmentSettings):
+        address: str = setting("POOLHOUSE_ADDRESS", ..., "An address.")
+        token: str = setting("POOLHOUSE_TOKEN", "", "A secret.")
+
+    with pytest.raises(ValueError, match=r"^POOLHOUSE_ADDRESS: Required value: must be text$"):
+        Required.read({"POOLHOUSE_TOKEN": "secret"})
 
 
 def test_every_bad_variable_is_named() -> None:

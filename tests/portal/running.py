@@ -24,6 +24,7 @@ from poolhouse.stack.binaries import PROGRAMS, find_programs
 from poolhouse.stack.paths import StackPaths
 from tests.charts import helm
 from tests.conftest import stack
+from tests.kinds.warm import warm_pool
 from tests.portal import oidc
 from tests.waiting import wait_until
 
@@ -32,6 +33,15 @@ SHOP = "shop"
 STUDENTS = "oidc:students"
 USERS = ("oidc:ann", "oidc:bob", "oidc:eve")
 ACCOUNT = "poolhouse-console"
+CLAIMS_WAIT = {"onEmpty": "Queue", "maxPerNamespace": 0, "bindTimeoutSeconds": 86400}
+"""The claim policy of a pool that gives no VM, so that a claim waits for ever."""
+
+
+def desks(name: str = "desks", **spec: Any) -> dict[str, Any]:
+    """A warm pool of small VMs that stop at once."""
+    domain = {"devices": {}, "memory": {"guest": "128Mi"}}
+    vmi = {"domain": domain, "terminationGracePeriodSeconds": 0}
+    return warm_pool(name, template={"spec": {"template": {"spec": vmi}}}, **spec)
 
 
 @dataclass(frozen=True)

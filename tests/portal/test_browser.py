@@ -14,7 +14,7 @@ from selenium.webdriver import Keys
 
 from tests.conftest import RUNS_GUESTS
 from tests.console.browser import CHROMIUM, DRIVER, MOVED, Browser, chromium
-from tests.portal.running import SHOP, Place, place, portal
+from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, place, portal
 
 pytestmark = [
     pytest.mark.libvirt,
@@ -22,36 +22,8 @@ pytestmark = [
     pytest.mark.skipif(not (CHROMIUM and DRIVER and RUNS_GUESTS), reason="needs Chromium, QEMU and libvirt"),
 ]
 WIDTHS = (1280, 640, 320)
-DESKS = {
-    "apiVersion": "poolhouse.dev/v1alpha1",
-    "kind": "VirtualMachineWarmPool",
-    "metadata": {"name": "desks"},
-    "spec": {
-        "replicas": 1,
-        "claimPolicy": {"onEmpty": "Queue", "maxPerUser": 1, "defaultTTLSeconds": 7200},
-        "template": {
-            "spec": {
-                "template": {
-                    "spec": {
-                        "domain": {"devices": {}, "memory": {"guest": "128Mi"}},
-                        "terminationGracePeriodSeconds": 0,
-                    }
-                }
-            }
-        },
-    },
-}
-CLOSED = {
-    "apiVersion": "poolhouse.dev/v1alpha1",
-    "kind": "VirtualMachineWarmPool",
-    "metadata": {"name": "closed"},
-    "spec": {
-        **DESKS["spec"],  # type: ignore[dict-item]
-        "replicas": 0,
-        "claimPolicy": {"onEmpty": "Queue", "maxPerNamespace": 0, "bindTimeoutSeconds": 86400},
-    },
-}
-"""a pool that gives no VM, so that a claim waits for ever"""
+DESKS = desks(replicas=1, claimPolicy={"onEmpty": "Queue", "maxPerUser": 1, "defaultTTLSeconds": 7200})
+CLOSED = desks("closed", replicas=0, claimPolicy=CLAIMS_WAIT)
 
 
 @pytest.fixture(scope="module")

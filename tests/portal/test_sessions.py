@@ -10,26 +10,10 @@ import httpx
 import pytest
 
 from tests.portal import oidc
-from tests.portal.running import SHOP, Place, log_of, place, portal
+from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, log_of, place, portal
 
 MODES = ("impersonate", "token")
-POOL = {
-    "apiVersion": "poolhouse.dev/v1alpha1",
-    "kind": "VirtualMachineWarmPool",
-    "metadata": {"name": "desks"},
-    "spec": {
-        "replicas": 0,
-        "claimPolicy": {
-            "onEmpty": "Queue",
-            "maxPerUser": 1,
-            "maxPerNamespace": 0,
-            "bindTimeoutSeconds": 86400,
-            "defaultTTLSeconds": 7200,
-        },
-        "template": {"spec": {"template": {"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}}}},
-    },
-}
-"""a pool that gives no VM, so that a claim waits for ever"""
+POOL = desks(replicas=0, claimPolicy={**CLAIMS_WAIT, "maxPerUser": 1, "defaultTTLSeconds": 7200})
 
 
 @pytest.fixture(scope="module")

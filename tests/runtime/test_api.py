@@ -7,7 +7,7 @@ import datetime
 import ipaddress
 import json
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -282,13 +282,14 @@ async def test_a_request_may_have_its_own_deadline(server: Server, api: Api) -> 
     assert asyncio.get_running_loop().time() - began == pytest.approx(1, abs=0.1)
 
 
+async def slow(request: Request) -> None:
+    await asyncio.sleep(10)
+    await ok(request)
+
+
 async def test_waiting_for_a_free_place_does_not_count_and_urgent_calls_do_not_wait(
     server: Server, tmp_path: Path
 ) -> None:
-    async def slow(request: Request) -> None:
-        await asyncio.sleep(10)
-        await ok(request)
-
     server.script = slow
     async with await server.connect(tmp_path, max_connections=2) as api:
         loop = asyncio.get_running_loop()
@@ -302,43 +303,25 @@ async def test_waiting_for_a_free_place_does_not_count_and_urgent_calls_do_not_w
         assert loop.time() - began == pytest.approx(30, abs=0.5)
 
 
-async def test_calls_of_a_namespace_do_not_wait_for_all_of_another(server: Server, tmp_path: Path) -> None:
-    async def slow(request: Request) -> None:
-        await asyncio.sleep(10)
-        await ok(request)
-
-    server.script = slow
-    async with await server.connect(tmp_path, max_connections=3, max_per_namespace=2) as api:
-        loop = asyncio.get_running_loop()
-        began = loop.time()
-        calls = [asyncio.create_task(api.get(THINGS, "noisy", "a")) for _ in range(20)]
-        await asyncio.sleep(1)
-        assert len(server.requests) == 2
-        await api.get(THINGS, "quiet", "a")
-        assert loop.time() - began == pytest.approx(11, abs=0.5)
-        for each in calls:
-            each.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
-
-
 @pytest.mark.parametrize(
-    "client", [lambda api, name: api.with_token(name), lambda api, name: api.impersonating(name, ())]
+    "get",
+    [
+        pytest.param(lambda api, name: api.get(THINGS, name, "a"), id="a namespace"),
+        pytest.param(lambda api, name: api.with_token(name).get(THINGS, "n", "a"), id="a user"),
+        pytest.param(lambda api, name: api.impersonating(name, ()).get(THINGS, "n", "a"), id="an impersonated user"),
+    ],
 )
-async def test_calls_of_a_user_do_not_wait_for_all_of_another(
-    client: Callable[[Api, str], Api], server: Server, tmp_path: Path
+async def test_calls_of_a_namespace_or_user_do_not_wait_for_all_of_another(
+    get: Callable[[Api, str], Coroutine[Any, Any, Any]], server: Server, tmp_path: Path
 ) -> None:
-    async def slow(request: Request) -> None:
-        await asyncio.sleep(10)
-        await ok(request)
-
     server.script = slow
     async with await server.connect(tmp_path, max_connections=3, max_per_namespace=2) as api:
         loop = asyncio.get_running_loop()
         began = loop.time()
-        calls = [asyncio.create_task(client(api, "noisy").get(THINGS, "n", "a")) for _ in range(20)]
+        calls = [asyncio.create_task(get(api, "noisy")) for _ in range(20)]
         await asyncio.sleep(1)
         assert len(server.requests) == 2
-        await client(api, "quiet").get(THINGS, "n", "a")
+        await get(api, "quiet")
         assert loop.time() - began == pytest.approx(11, abs=0.5)
         for each in calls:
             each.cancel()

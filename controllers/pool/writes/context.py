@@ -10,9 +10,11 @@ from controllers.pool.events import PoolEvents
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.sets import writes
 from controllers.shared.subresources import Subresources
+from controllers.shared.vm import parse_vm
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS
+from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
 
 MAX_TEMPLATES = 100
 """How many revisions of all pools are kept in memory. The name of a revision contains the hash of its contents."""
@@ -57,6 +59,18 @@ class Writing(writes.Writing[Pool]):
     @property
     def namespace(self) -> str:
         return self.owner.namespace
+
+
+async def read_member(api: Api, namespace: str, pool_uid: str, name: str, uid: str = "") -> Json:
+    """Reads a VM of the pool again, for a write that the resourceVersion of the plan does not protect.
+
+    Raises Conflict if the VM has left the pool since the plan, is being deleted, or has another UID than `uid`."""
+    live = await api.get(VMS, namespace, name)
+    if parse_vm(live).owner_uid != pool_uid:
+        raise Conflict(f"{name} has left the pool", status=409)
+    if "deletionTimestamp" in live["metadata"] or uid not in ("", live["metadata"]["uid"]):
+        raise Conflict(f"{name} is being deleted, or is another VM now", status=409)
+    return live
 
 
 def in_namespace(call: Callable[[Api, str, A], Awaitable[None]]) -> Callable[[Writing, A], Awaitable[None]]:

@@ -5,7 +5,7 @@ from contextlib import suppress
 from controllers.pool.actions import PruneRestore, PruneSnapshot, Restore, TakeSnapshot
 from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
-from controllers.pool.writes.context import Writing
+from controllers.pool.writes.context import Writing, read_member
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import AlreadyExists, NotFound
@@ -17,6 +17,8 @@ async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
 
 
 async def restore(to: Writing, a: Restore) -> None:
+    """Raises Conflict as `read_member`, because a restore replaces what the VM's disks contain."""
+    await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
     with suppress(AlreadyExists):
         await to.api.create(VM_RESTORES, build_restore(to.owner, a), strict=True)
 

@@ -5,7 +5,7 @@ from contextlib import suppress
 from controllers.pool import lost_base, template
 from controllers.pool.actions import Update
 from controllers.pool.disk_templates import disks_by_entry
-from controllers.pool.writes.context import Writing
+from controllers.pool.writes.context import Writing, read_member
 from controllers.shared.vm import disk_names, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -16,10 +16,8 @@ from poolhouse.runtime.resource import VMS
 
 
 async def update(to: Writing, a: Update) -> None:
-    """Raises Conflict if the VM is being deleted, is another VM, or has other disks than the plan has seen."""
-    live = await to.api.get(VMS, to.namespace, a.name)
-    if live["metadata"]["uid"] != a.uid or "deletionTimestamp" in live["metadata"]:
-        raise Conflict(f"{a.name} is being deleted, or is another VM now", status=409)
+    """Raises Conflict if the VM has other disks than the plan has seen, or as `read_member`."""
+    live = await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
     here = disk_names(live)
     if any(each.old not in here or each.new in here for each in a.replacements):
         raise Conflict(f"{a.name} has other disks now", status=409)

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from controllers.pool import actions, template
 from controllers.pool.failures import has_failed_since_hold
-from controllers.pool.writes.context import Writing
+from controllers.pool.writes.context import Writing, read_member
 from controllers.pool.writes.disks import delete_retaining_disks
-from controllers.shared.vm import parse_vm
+from controllers.shared.vm import VM, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.runtime.api import Api
@@ -21,20 +21,24 @@ async def unready_version(api: Api, namespace: str, name: str) -> str:
     maxUnavailable. The informers may have the event of the VM already, but not that of its VMI. KubeVirt also writes
     the status of the VM a moment after that of the VMI."""
     vmi = parse_vmi(await api.get(VMIS, namespace, name))
-    await _must_be_unready(api, vmi)
+    if vmi.ready and not vmi.deleting:
+        _must_be_unready(parse_vm(await api.get(VMS, namespace, name)), vmi)
     return vmi.resource_version
 
 
-async def _must_be_unready(api: Api, vmi: VMI) -> None:
-    if vmi.ready and not vmi.deleting and not replace(parse_vm(await api.get(VMS, *vmi.key)), vmi=vmi).held:
-        raise Conflict(f"{vmi.name} has become available", status=409)
+def _must_be_unready(vm: VM, vmi: VMI) -> None:
+    if vmi.ready and not vmi.deleting and not replace(vm, vmi=vmi).held:
+        raise Conflict(f"{vm.name} has become available", status=409)
 
 
 async def adopt(to: Writing, a: actions.Adopt) -> None:
     metadata = (await to.api.get(VMS, to.namespace, a.name))["metadata"]
     if controller_of({"metadata": metadata}) is not None:
         raise Conflict(f"{a.name} has a controller now", status=409)
-    others = [each for each in metadata.get("ownerReferences") or () if each.get("uid") != to.owner.uid]
+    references = metadata.get("ownerReferences") or ()
+    others = [each for each in references if each.get("uid") != to.owner.uid]
+    if len(others) == len(references):
+        raise Conflict(f"{a.name} has left the pool", status=409)
     # With the resourceVersion, the patch removes no reference that another client has added meanwhile.
     change = {
         "uid": a.uid,
@@ -55,14 +59,12 @@ async def delete(to: Writing, a: actions.Delete) -> None:
 
 async def heal(to: Writing, a: actions.Heal) -> None:
     # KubeVirt counts each failure in the VM's status, so the resourceVersion of the plan is usually outdated.
-    live = parse_vm(await to.api.get(VMS, to.namespace, a.name))
-    if live.owner_uid != to.owner.uid:
-        raise Conflict(f"{a.name} has left the pool", status=409)
+    live = parse_vm(await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid))
     recovers = live.ready or (a.failed_starts and not live.start_failures)
     if live.ready and live.terminating and not a.failed_starts:
         vmi = parse_vmi(await to.api.get(VMIS, to.namespace, a.name))
         recovers = not has_failed_since_hold(replace(live, vmi=vmi))
-    if live.uid != a.uid or live.deleting or recovers:
+    if recovers:
         raise Conflict(f"{a.name} does not fail any more", status=409)
     # With foreground deletion, the VM's name is free only after its disks are gone.
     await _delete_vm(to, a.name, a.uid, live.resource_version, "Foreground")
@@ -75,13 +77,14 @@ async def _delete_vm(to: Writing, name: str, uid: str, version: str, propagation
 async def restart(to: Writing, a: actions.Restart) -> None:
     """Raises Conflict if KubeVirt has begun to move the VM since the plan: an eviction and a restart would disrupt it
     twice."""
+    vm = parse_vm(await read_member(to.api, to.namespace, to.owner.uid, a.name))
     vmi = parse_vmi(await to.api.get(VMIS, to.namespace, a.name))
     if vmi.uid != a.vmi_uid:
         raise Conflict(f"{a.name} has another VMI now", status=409)
     if vmi.moving:
         raise Conflict(f"{a.name} leaves its node now", status=409)
     if a.spares_available:
-        await _must_be_unready(to.api, vmi)
+        _must_be_unready(vm, vmi)
     if a.by_subresource:
         await to.subresources.put("restart", to.namespace, a.name, a.vmi_uid)
     else:

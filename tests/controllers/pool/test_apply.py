@@ -10,13 +10,27 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.actions import Heal, Hold, ReleaseDisks, Restart, RetainDisks, ReturnDisk, SetInService
+from controllers.pool.actions import (
+    Adopt,
+    Heal,
+    Hold,
+    ReleaseDisks,
+    Restart,
+    Restore,
+    RetainDisks,
+    ReturnDisk,
+    SetInService,
+    Update,
+)
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
+from controllers.pool.vm_snapshots import VM_RESTORES
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk
 from controllers.pool.writes.disks import release_disks, retain_replaced_disks, return_disk
 from controllers.pool.writes.hooks import hold, set_in_service
-from controllers.pool.writes.vms import heal, restart, unready_version
+from controllers.pool.writes.snapshots import restore
+from controllers.pool.writes.updates import update
+from controllers.pool.writes.vms import adopt, heal, restart, unready_version
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -34,6 +48,12 @@ Scene = Callable[[World, Api], Awaitable[None]]
 
 POOL_UID = "pool-uid"
 COLLECTED_SECONDS = 10.0
+
+
+def writing(api: Api) -> Writing:
+    subresources = Subresources(api, api.monotonic)
+    owner = SimpleNamespace(namespace=HERE, name="web", uid=POOL_UID)
+    return cast(Writing, SimpleNamespace(api=api, namespace=HERE, owner=owner, subresources=subresources))
 
 
 def play(scene: Scene) -> None:
@@ -75,9 +95,14 @@ async def exists(api: Api, resource: Any, name: str) -> bool:
 HELD = {"labels": {meta.TRANSITION: "Restarting"}}
 
 
-async def create_vm(api: Api, *, ready: bool, **metadata: Any) -> Json:
-    """A VM that should run."""
-    document = {"metadata": {"name": "web-1", "namespace": HERE, **metadata}, "spec": {"runStrategy": "Always"}}
+def owned_by(pool_uid: str) -> list[Json]:
+    return [controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", pool_uid)] if pool_uid else []
+
+
+async def create_vm(api: Api, *, ready: bool, owner: str = POOL_UID, **metadata: Any) -> Json:
+    """A VM of the pool that should run."""
+    metadata = {"name": "web-1", "namespace": HERE, "ownerReferences": owned_by(owner), **metadata}
+    document = {"metadata": metadata, "spec": {"runStrategy": "Always"}}
     await api.create(VMS, document)
     status = {"status": {"ready": ready, "created": True}}
     return dict(await api.patch(VMS, HERE, "web-1", status, subresource="status"))
@@ -133,8 +158,7 @@ def test_a_vm_that_leaves_its_node_is_not_restarted(status: Json, refusal: str) 
     async def scene(world: World, api: Api) -> None:
         uid = (await create_vmi(api, ready=True, nodeName="node-1", **status))["metadata"]["uid"]
         await create_vm(api, ready=True)
-        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, subresources=Subresources(api, api.monotonic)))
-        restarting = restart(to, Restart("web-1", uid, False, "the plan"))
+        restarting = restart(writing(api), Restart("web-1", uid, False, "the plan"))
         if refusal:
             with pytest.raises(Conflict, match=f"web-1 {refusal}"):
                 await restarting
@@ -147,30 +171,58 @@ def test_a_vm_that_leaves_its_node_is_not_restarted(status: Json, refusal: str) 
 
 def test_a_restart_takes_only_the_vmi_of_the_plan() -> None:
     async def scene(world: World, api: Api) -> None:
+        await create_vm(api, ready=True)
         await create_vmi(api, ready=True)
-        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, subresources=Subresources(api, api.monotonic)))
         with pytest.raises(Conflict, match="web-1 has another VMI now"):
-            await restart(to, Restart("web-1", "former", True, "the plan"))
+            await restart(writing(api), Restart("web-1", "former", True, "the plan"))
 
     play(scene)
 
 
-@pytest.mark.parametrize("owner", [POOL_UID, "another-pool", ""])
-def test_a_vm_that_has_left_the_pool_since_the_plan_is_not_replaced(owner: str) -> None:
+def heal_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
+    return heal(to, Heal("web-1", vm_uid, "the plan"))
+
+
+def restart_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
+    return restart(to, Restart("web-1", vmi_uid, False, "the plan"))
+
+
+def update_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
+    return update(to, Update("web-1", vm_uid, 1, "r1", "r2", "the plan"))
+
+
+def restore_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
+    return restore(to, Restore("web-1", vm_uid, "restore", "snapshot", "", "Always", True, "the plan"))
+
+
+def adopt_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
+    return adopt(to, Adopt("web-1", vm_uid, "the plan"))
+
+
+@pytest.mark.parametrize("write", [heal_it, restart_it, update_it, restore_it, adopt_it])
+@pytest.mark.parametrize("owner", ["another-pool", ""])
+def test_a_vm_that_has_left_the_pool_since_the_plan_is_left_alone(owner: str, write: Any) -> None:
     async def scene(world: World, api: Api) -> None:
-        references = [controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", owner)] if owner else []
-        vm = await create_vm(api, ready=False, ownerReferences=references)
+        vm = await create_vm(api, ready=False, owner=owner)
+        vmi = await create_vmi(api, ready=True)
+        failed = {"status": {"startFailure": {"consecutiveFailCount": 3}}}
+        before = await api.patch(VMS, HERE, "web-1", failed, subresource="status")
+        with pytest.raises(Conflict, match=r"web-1 has (left the pool|a controller now)"):
+            await write(writing(api), vm["metadata"]["uid"], vmi["metadata"]["uid"])
+        assert await api.get(VMS, HERE, "web-1") == before
+        assert await api.get(VMIS, HERE, "web-1") == vmi
+        assert (await api.list(VM_RESTORES, HERE))[0] == []
+
+    play(scene)
+
+
+def test_a_vm_of_the_pool_that_fails_is_replaced() -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create_vm(api, ready=False)
         failed = {"status": {"startFailure": {"consecutiveFailCount": 3}}}
         await api.patch(VMS, HERE, "web-1", failed, subresource="status")
-        to = cast(Writing, SimpleNamespace(api=api, namespace=HERE, owner=SimpleNamespace(uid=POOL_UID)))
-        replacing = heal(to, Heal("web-1", vm["metadata"]["uid"], "the plan"))
-        if owner == POOL_UID:
-            await replacing
-        else:
-            with pytest.raises(Conflict, match="web-1 has left the pool"):
-                await replacing
-        metadata = (await api.get(VMS, HERE, "web-1"))["metadata"]
-        assert ("deletionTimestamp" in metadata) == (owner == POOL_UID)
+        await heal_it(writing(api), vm["metadata"]["uid"], "")
+        assert "deletionTimestamp" in (await api.get(VMS, HERE, "web-1"))["metadata"]
 
     play(scene)
 

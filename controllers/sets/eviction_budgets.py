@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
-from controllers.shared.evictions import ALL_VMIS, EvictionBudget, VMIChoice, foreign_budget, selector
+from controllers.shared.evictions import ALL_VMIS, EvictionBudget, VMIChoice, pod_labels, selector
 from controllers.shared.vmi import VMI, ObjectView
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -55,10 +55,18 @@ def own_budget(owner: ObjectView, budgets: Iterable[EvictionBudget]) -> Eviction
     return next((each for each in named if each.abandoned or each.owner_uid == owner.uid), None)
 
 
+def foreign_budget(owner: ObjectView, budgets: Iterable[EvictionBudget], vmis: Iterable[VMI]) -> EvictionBudget | None:
+    """The first budget that is not the set's own and selects a launcher Pod of these VMIs."""
+    budgets = list(budgets)
+    own = own_budget(owner, budgets)
+    others = sorted((each for each in budgets if each is not own), key=lambda each: each.name)
+    labels = [pod_labels(vmi) for vmi in vmis] if others else []
+    return next((each for each in others if any(map(each.selects, labels))), None)
+
+
 def endless(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, vmis: Iterable[VMI]) -> str:
     """Why a drain of these VMIs, whose guests an eviction stops, never ends, or an empty string."""
-    own, allow_none = own_budget(owner, budgets or ()), [each for each in budgets or () if each.min_available is None]
-    found = foreign_budget(allow_none, own, vmis)
+    found = foreign_budget(owner, (each for each in budgets or () if each.min_available is None), vmis)
     if found is None:
         return ""
     why = "Kubernetes computes maxUnavailable or a percentage from the replicas of a Pod's owner, and a VMI has none"
@@ -72,10 +80,10 @@ def endless(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, vmis: I
 def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterable[VMI], remedy: str) -> str:
     """Why another budget stands in the way of the set's own, or an empty string. `remedy` is the field that disables
     the set's own."""
-    own, advice = own_budget(owner, budgets), f"delete it, or set {remedy}: Disabled"
-    if own is None and any(each.name == owner.name for each in budgets):
+    advice = f"delete it, or set {remedy}: Disabled"
+    if own_budget(owner, budgets) is None and any(each.name == owner.name for each in budgets):
         return f"PodDisruptionBudget {owner.name} is not the pool's, and has its name; {advice}"
-    found = foreign_budget(budgets, own, vmis)
+    found = foreign_budget(owner, budgets, vmis)
     if found is None:
         return ""
     return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"

@@ -4,7 +4,7 @@ KubeVirt's webhook denies the eviction of a VM whose strategy migrates it, and m
 pod-eviction-admitter.go). The Pod of any other VM is deleted, as soon as no PodDisruptionBudget forbids it.
 """
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -132,12 +132,3 @@ def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) 
 def treatment_of(vmi: VMI, cluster: ClusterSettings | None) -> Treatment:
     """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none."""
     return treatment(vmi.eviction_strategy, "LiveMigratable" in vmi.conditions, cluster)
-
-
-def foreign_budget(
-    budgets: Iterable[EvictionBudget], own: EvictionBudget | None, vmis: Iterable[VMI]
-) -> EvictionBudget | None:
-    """The first other budget that selects a launcher Pod of these VMIs."""
-    others = sorted((each for each in budgets if each is not own), key=lambda each: each.name)
-    labels = [pod_labels(vmi) for vmi in vmis] if others else []
-    return next((each for each in others if any(map(each.selects, labels))), None)

@@ -14,12 +14,11 @@ from controllers.pool.rules.evictions import keep_budget, wish
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.sets.eviction_budgets import Refusal
+from controllers.sets.eviction_budgets import Refusal, foreign_budget
 from controllers.shared.evictions import (
     EvictionBudget,
     VMIChoice,
     build_budget,
-    foreign_budget,
     parse_budget,
     selector,
     treatment,
@@ -292,7 +291,7 @@ def test_which_budgets_select_the_pods_of_a_pool(selected: Any, expected: bool) 
     metadata = {"namespace": "default", "name": "mine", "uid": "u"}
     found = parse_budget({"metadata": metadata, "spec": {"maxUnavailable": "50%", "selector": selected}})
     guests = [each.vmi for each in FOUR if each.vmi is not None]
-    assert (foreign_budget([found], None, guests) is not None) is expected
+    assert (foreign_budget(a_pool(), [found], guests) is not None) is expected
 
 
 def test_a_budget_of_an_earlier_pool_is_known_by_its_label() -> None:

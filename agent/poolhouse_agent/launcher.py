@@ -126,7 +126,8 @@ class Launcher:
         return await self._end(application, container, run.directory, run.log)
 
     async def _end(self, application: Application, container: Container, directory: Path, log: Path) -> End:
-        """How the run has ended. Removes podman's container if the shim has not seen its end: it may still run."""
+        """Reads how the run has ended. If the shim has not seen the end of podman's container, removes the container,
+        which may still run."""
         end = read_end(directory, log)
         if not container.image or (end.reason != UNKNOWN and end.exit_code):
             return end
@@ -210,7 +211,8 @@ async def _readable(descriptor: int) -> None:
 
 
 def read_end(directory: Path, log: Path) -> End:
-    """How the run has ended. If the shim was killed, only that it did."""
+    """Reads how the run has ended from the shim's files. A shim that was killed has left none, so that the exit code is
+    not known."""
     try:
         end = End(**json.loads((directory / EXIT_FILE).read_text()))
     except (OSError, ValueError):

@@ -76,7 +76,7 @@ def test_the_program_accepts_the_settings_of_the_chart(tmp_path: Path) -> None:
 
 
 def test_no_secret_but_its_own_is_in_its_pod() -> None:
-    """The identity seed, and the keys of the webhook, are for other services."""
+    """The portal must not read the identity seed or the webhook's keys."""
     spec = objects(changed(tlsSecret="certificate"))["Deployment"]["spec"]["template"]["spec"]
     assert {each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each} == {"portal", "certificate"}
     assert "POOLHOUSE_IDENTITY" not in json.dumps(spec)

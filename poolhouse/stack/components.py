@@ -9,6 +9,9 @@ from urllib.parse import urlsplit
 
 PROBE_SECONDS = 5.0
 
+Echo = Callable[[str], None]
+"""Shows a line of progress."""
+
 
 class StackError(Exception):
     """The stack cannot run. The message gives the reason."""

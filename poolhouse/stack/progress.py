@@ -13,8 +13,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import VMIS, VMS, Resource
-from poolhouse.stack.binaries import Echo
-from poolhouse.stack.components import StackError
+from poolhouse.stack.components import Echo, StackError
 
 POOLS = Resource.of(POOL)
 INTERVAL_SECONDS = 0.5

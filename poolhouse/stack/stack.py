@@ -17,9 +17,9 @@ from poolhouse.manifests import rbac
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.stack import identities, install, prerequisites, services
-from poolhouse.stack.binaries import PROGRAMS, SCHEDULER, Echo, Programs, find_programs, link_kubectl
+from poolhouse.stack.binaries import PROGRAMS, SCHEDULER, Programs, find_programs, link_kubectl
 from poolhouse.stack.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
-from poolhouse.stack.components import Component, ComponentState, SetupStep, StackError
+from poolhouse.stack.components import Component, ComponentState, Echo, SetupStep, StackError
 from poolhouse.stack.control_plane import control_plane_components, write_admission_configuration
 from poolhouse.stack.lock import hold
 from poolhouse.stack.paths import DIR_VARIABLE, StackPaths, abandoned_directories

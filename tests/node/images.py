@@ -20,8 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from poolhouse.stack.binaries import Echo, architecture, cache_dir
-from poolhouse.stack.components import StackError
+from poolhouse.stack.binaries import architecture, cache_dir
+from poolhouse.stack.components import Echo, StackError
 from tests.node.layout import Layout
 
 ROOT = Path(__file__).resolve().parent.parent.parent

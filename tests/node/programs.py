@@ -13,7 +13,8 @@ import sys
 from pathlib import Path
 
 from poolhouse.stack import binaries
-from poolhouse.stack.components import StackError
+from poolhouse.stack.components import Echo, StackError
+from poolhouse.stack.go_build import go_build
 
 MODULE = Path(__file__).parent / "kubelet"
 COREDNS = Path(__file__).parent / "coredns"
@@ -22,7 +23,7 @@ LINKS = ("kubelet", "kube-proxy", "kube-scheduler")
 NAMES = ("node", "pause", "coredns", *LINKS)
 
 
-def find_programs(echo: binaries.Echo) -> Path:
+def find_programs(echo: Echo) -> Path:
     """Returns the directory of the programs. Raises `StackError`."""
     cached = binaries.cache_dir().parent / "node" / _cache_key()
     if all(os.access(cached / name, os.X_OK) for name in NAMES):
@@ -33,10 +34,10 @@ def find_programs(echo: binaries.Echo) -> Path:
     try:
         echo("building kubelet, kube-proxy and kube-scheduler from their Go modules; this takes minutes, once")
         *command, _ = binaries.command(draft, MODULE)
-        binaries.go_build("the programs of a node", [*command, "./..."], MODULE, log, echo)
+        go_build("the programs of a node", [*command, "./..."], MODULE, log, echo)
         echo("building CoreDNS from its Go modules; this takes a minute, once")
         command = ["go", "build", "-v", "-trimpath", "-ldflags=-s -w", "-o", str(draft / "coredns"), "."]
-        binaries.go_build("CoreDNS", command, COREDNS, log, echo)
+        go_build("CoreDNS", command, COREDNS, log, echo)
         for name in LINKS:
             (draft / name).symlink_to("node")
         shutil.rmtree(cached, ignore_errors=True)

@@ -9,6 +9,7 @@ import tarfile
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from http.server import HTTPServer, SimpleHTTPRequestHandler
 from pathlib import Path
@@ -24,9 +25,7 @@ from poolhouse.stack.binaries import (
     Releases,
     Version,
     architecture,
-    build_progress,
     cache_key,
-    check_go,
     command,
     etcd_version,
     find_programs,
@@ -37,6 +36,8 @@ from poolhouse.stack.binaries import (
     why_unusable,
 )
 from poolhouse.stack.components import StackError
+from poolhouse.stack.go_build import build_progress, check_go
+from tests.waiting import PATIENCE_SECONDS
 
 GOOD: dict[str, Version] = {"etcd": (3, 6), "kube-apiserver": (1, 34), "kube-controller-manager": (1, 34)}
 
@@ -136,6 +137,21 @@ def test_a_failed_download_leads_to_a_build(alone: Path) -> None:
     assert built == [found.directory]
 
 
+def test_a_second_process_waits_for_the_build_of_the_first(alone: Path) -> None:
+    first_builds, second_waits = threading.Event(), threading.Event()
+
+    def build(directory: Path, _: object) -> None:
+        first_builds.set()
+        assert second_waits.wait(PATIENCE_SECONDS), "the second one does not wait"
+        programs(directory)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(find_programs, print, download=lambda *_: False, build=build)
+        assert first_builds.wait(PATIENCE_SECONDS)
+        second = threads.submit(find_programs, lambda _: second_waits.set(), download=never, build=never)
+        assert [first.result().origin, second.result().origin] == ["a local build", "the cache"]
+
+
 def test_the_cache_key_depends_on_the_module(tmp_path: Path) -> None:
     for name in ("main.go", "go.mod", "go.sum"):
         (tmp_path / name).write_bytes((MODULE / name).read_bytes())
@@ -161,12 +177,12 @@ def test_the_build_sets_the_version() -> None:
 def test_a_missing_go_is_reported_in_one_line(alone: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(alone))
     with pytest.raises(StackError) as broken:
-        check_go()
+        check_go(MODULE)
     assert "Go is missing to build the control plane: install Go 1.24 or later" in str(broken.value)
     (alone / "go").write_text("#!/bin/sh\necho go version go1.19.8 linux/amd64\n")
     (alone / "go").chmod(0o755)
     with pytest.raises(StackError, match=r"Go 1\.19 is too old to build the control plane: install Go 1\.24 or later"):
-        check_go()
+        check_go(MODULE)
 
 
 @pytest.mark.parametrize(

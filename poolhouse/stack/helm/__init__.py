@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from poolhouse.stack import binaries
+from poolhouse.stack.components import Echo
+from poolhouse.stack.go_build import go_build
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"
@@ -19,7 +21,7 @@ MINIMUM_VERSION: binaries.Version = (3, 14)
 PACKAGE = "helm.sh/helm/v3"
 
 
-def find_helm(echo: binaries.Echo, *, build: Callable[[Path, binaries.Echo], None] | None = None) -> Path:
+def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) -> Path:
     """Returns the path of the program. Raises `StackError`."""
     found = shutil.which("helm")
     if found and (has := binaries.program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
@@ -43,7 +45,7 @@ def version() -> str:
     return binaries.required_version(PACKAGE, MODULE)
 
 
-def download(target: Path, echo: binaries.Echo, releases: str = RELEASES) -> bool:
+def download(target: Path, echo: Echo, releases: str = RELEASES) -> bool:
     if os.environ.get("POOLHOUSE_DOWNLOADS") == "never":
         return False
     name = f"{platform.system().lower()}-{binaries.architecture()}"
@@ -60,9 +62,9 @@ def download(target: Path, echo: binaries.Echo, releases: str = RELEASES) -> boo
     return True
 
 
-def build_helm(target: Path, echo: binaries.Echo) -> None:
+def build_helm(target: Path, echo: Echo) -> None:
     echo(f"building Helm {version()} from its Go modules; this takes a minute or two, once")
-    binaries.go_build("Helm", command(target), MODULE, target.parent / "build.log", echo)
+    go_build("Helm", command(target), MODULE, target.parent / "build.log", echo)
 
 
 def command(target: Path) -> list[str]:

@@ -11,6 +11,7 @@ from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
 from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
+from controllers.pool.evicted_vms import evictions
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import (
@@ -52,7 +53,7 @@ would otherwise be planned all the time."""
 REPORT_SECONDS = 30.0
 """The previous leader has reported older changes of membership."""
 
-MAX_FAILED_VMIS = 10_000
+MAX_ENDED_VMIS = 10_000
 """Limit for a pool that is not reconciled, such as that of a replica that does not lead."""
 
 Enqueue = Callable[[Key, float], None]
@@ -82,10 +83,10 @@ class PoolController:
         self.records = Records("pool", batches, lambda _: PoolMemory(), _pool_uid, self._owner, self.now, _shown)
 
     def begin(self) -> None:
-        """Begins to lead. The previous leader has counted the VMIs that failed before, and recorded its decisions."""
+        """Begins to lead. The previous leader has seen the VMIs that ended before, and recorded its decisions."""
         self.records.begin()
         for memory in self.records.memories.values():
-            memory.failed_vmis.clear()
+            memory.ended_vmis.clear()
 
     def forget(self) -> None:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
@@ -161,8 +162,8 @@ class PoolController:
             snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
-            memory.failed_vmis.clear()
-        snapshot = replace(snapshot, failed_vmis=tuple(memory.failed_vmis))
+        cordoned = snapshot.cordoned | self.stores.cordoned(memory.ended_vmis)
+        snapshot = replace(snapshot, ended_vmis=tuple(memory.ended_vmis), cordoned=cordoned)
         known = memory.healing
         # The last status may be written by a later leader, or not be in the store yet.
         if known is None or (pool.status.healing or Healing()).replaced > known.replaced:
@@ -172,7 +173,7 @@ class PoolController:
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         self.metrics.follow(pool.key)
-        measured, failed = len(memory.measurements), len(snapshot.failed_vmis)
+        measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
         others = self._plans_of_others(pool)
         decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
@@ -182,7 +183,7 @@ class PoolController:
             await self._remember_healing(pool, decided.before_healing, memory)
         self._report_scale_in(pool, decided.invalid_scale_in, memory)
         self._report_membership(pool, memory)
-        self._report_outages(snapshot, memory)
+        self._report_nodes(snapshot, memory)
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
         self._remember(snapshot, outcome, memory)
@@ -191,7 +192,7 @@ class PoolController:
         fresh = done.status
         memory.last_status_write.record(done.decisions)
         memory.healing, memory.update = fresh.healing, fresh.update
-        del memory.measurements[:measured], memory.failed_vmis[:failed]
+        del memory.measurements[:measured], memory.ended_vmis[:ended]
         self._measure(pool, done.plan)
         if healed(done.plan.actions) != healed(decided.plan.actions):
             # A VM that was not replaced must not have a pause.
@@ -299,11 +300,16 @@ class PoolController:
                 memory.last_status_write.record([membership_changed(name, uid, self.now(), attached=attached)])
         memory.membership_changes = {}
 
-    def _report_outages(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
-        """Records the outages of nodes, and their ends. The store may not show the last ones yet."""
+    def _report_nodes(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
+        """Records the outages of nodes and their ends, and the VMs that drains have stopped. The store may not show the
+        last ones yet."""
         last, stored = memory.last_status_write, snapshot.pool.status.decisions
         known = (*stored, *without_recorded(last.decisions, stored))
         last.record(outage_decisions(snapshot, known, self.now()))
+        stopped = without_recorded(evictions(snapshot, self.now()), known)
+        for each in stopped:
+            self.events.evicted(snapshot.pool, each)
+        last.record(stopped)
 
     # Event handlers
 
@@ -382,9 +388,9 @@ class PoolController:
             self.records.expectations.deletion_observed(vm.owner_uid, old.uid)
             self.writer.subresources.forget(old.uid)
         memory = self._memory_of_owner(vm)
-        if memory and new is not None and new.phase == "Failed" and (old is None or old.phase != "Failed"):
-            memory.failed_vmis.append(new)
-            del memory.failed_vmis[:-MAX_FAILED_VMIS]
+        if memory and new is not None and new.final and (old is None or (old.uid, old.phase) != (new.uid, new.phase)):
+            memory.ended_vmis.append(new)
+            del memory.ended_vmis[:-MAX_ENDED_VMIS]
         pool = vm.namespace, vm.pool_name
         self.metrics.vmi(pool, old, new)
         enqueue(pool, self._gather_seconds(pool))

@@ -9,6 +9,7 @@ from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.sets.events import SetEvents
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.decisions import Decision
 from poolhouse.api.kinds.pool import UpdateAbort
 
 
@@ -42,6 +43,11 @@ class PoolEvents(SetEvents[Pool]):
     def update_aborted(self, pool: Pool, aborted: str, stable: str, abort: UpdateAbort) -> None:
         note = f"the update to {aborted} is aborted, VMs get {stable} again: {abort.message}"
         self.emit(pool, "Warning", PoolReason.UPDATE_ABORTED, note, "Update")
+
+    def evicted(self, pool: Pool, found: Decision) -> None:
+        (vm,) = found.vms
+        note = f"VM {vm.partition('/')[0]} {found.message}"
+        self.emit(pool, "Warning", PoolReason.EVICTED, note, "Read")
 
     def membership_changed(self, pool: Pool, vm: str, *, attached: bool) -> None:
         if attached:

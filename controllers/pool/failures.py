@@ -76,7 +76,7 @@ def status_deadlines(snapshot: PoolSnapshot, now: datetime) -> Iterator[datetime
 
 def _failed_runs(snapshot: PoolSnapshot, vm: VM) -> tuple[VMI, ...]:
     """The VMIs of the VM that failed after they had run, in order, each once."""
-    seen = (*(each for each in snapshot.failed_vmis if each.owner_uid == vm.uid), *((vm.vmi,) if vm.vmi else ()))
+    seen = (*(each for each in snapshot.ended_vmis if each.owner_uid == vm.uid), *((vm.vmi,) if vm.vmi else ()))
     return tuple({each.uid: each for each in seen if _failed_run(snapshot, each)}.values())
 
 

@@ -76,8 +76,8 @@ class PoolMemory(Memory):
     """the last status.update, like `healing`"""
     measurements: list[Measurement] = field(default_factory=list)
     """measurements that `update` does not contain yet"""
-    failed_vmis: list[VMI] = field(default_factory=list)
-    """VMIs that have failed, which `healing` does not contain yet. KubeVirt may delete them before a reconcile."""
+    ended_vmis: list[VMI] = field(default_factory=list)
+    """VMIs that have ended since the last reconcile. KubeVirt may delete them before the next one."""
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""

@@ -200,8 +200,8 @@ class Stores:
         found = {name: self.nodes.get(("", name)) for name in names}
         return {name: node is not None and node.ready for name, node in found.items()}
 
-    def cordoned(self, vms: Iterable[VM]) -> frozenset[str]:
-        names = {vm.vmi.node for vm in vms if vm.vmi is not None}
+    def cordoned(self, vmis: Iterable[VMI]) -> frozenset[str]:
+        names = {vmi.node for vmi in vmis}
         return frozenset(name for name in names if (node := self.nodes.get(("", name))) is not None and node.cordoned)
 
     def targets(self) -> frozenset[str] | None:
@@ -288,7 +288,7 @@ def observe(
         nodes=_nodes(stores, pool, vms),
         cluster=stores.cluster(),
         targets=stores.targets(),
-        cordoned=stores.cordoned(vms),
+        cordoned=stores.cordoned(vm.vmi for vm in vms if vm.vmi is not None),
         budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
         excess=beyond,
         synced=synced,

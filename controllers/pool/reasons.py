@@ -247,5 +247,9 @@ class PoolReason(Reason):
         "Another client deleted a VM. Only `status.decisions` has this reason. An audit log of the API server has the"
         " client's name.",
     )
+    EVICTED = (
+        "Evicted",
+        "A VM was stopped while its node was drained. The message says whether KubeVirt starts it on another node.",
+    )
     DETACHED = "Detached", "A VM left the pool, because its owner reference was removed."
     ATTACHED = "Attached", "A VM joined the pool, because it got the pool's owner reference."

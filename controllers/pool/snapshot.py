@@ -150,8 +150,8 @@ class PoolSnapshot:
     vm_snapshots: tuple[VMSnapshot, ...] = ()
     """Snapshots that the pool took of its VMs, of those that are gone too."""
     restores: tuple[VMRestore, ...] = ()
-    failed_vmis: tuple[VMI, ...] = ()
-    """VMIs of the pool that have failed since the last reconcile, in order. Some no longer exist."""
+    ended_vmis: tuple[VMI, ...] = ()
+    """VMIs of the pool that have ended since the last reconcile, in order. Some no longer exist."""
     serves_snapshots: bool = True
     """Whether the cluster serves VirtualMachineSnapshots, and all of them are listed."""
     zones: Mapping[str, str] = field(default_factory=dict)
@@ -165,7 +165,7 @@ class PoolSnapshot:
     targets: frozenset[str] | None = None
     """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
     cordoned: frozenset[str] = frozenset()
-    """The nodes of VMs that take no further VMs, as while they are drained."""
+    """The nodes of VMs, and those of `ended_vmis`, that take no further VMs, as while they are drained."""
     budgets: Sequence[EvictionBudget] | None = None
     """The PodDisruptionBudgets of the namespace, apart from those that KubeVirt makes for single VMIs. None if they are
     unknown."""

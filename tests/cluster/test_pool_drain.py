@@ -11,15 +11,17 @@ from typing import Any
 
 import pytest_asyncio
 
+from controllers.pool.observe import POOLS
 from controllers.shared.evictions import BUDGETS, pod_labels
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound, Throttled
-from poolhouse.runtime.resource import PODS, VMIS
+from poolhouse.runtime.events import EVENTS
+from poolhouse.runtime.resource import NODES, PODS, VMIS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.guards import MESSAGE, budgets_refused
-from tests.cluster.pooling import Place, controller, template, until
+from tests.cluster.pooling import Place, controller, eventually, template, until
 from tests.cluster.test_pool_rollout import complete
 
 Json = dict[str, Any]
@@ -172,6 +174,39 @@ async def said(place: Place) -> bool:
 
 async def reason(place: Place) -> Any:
     return (await place.condition("EvictionBudgetFailure")).get("reason")
+
+
+async def evictions(place: Place) -> list[Json]:
+    status = (await place.api.get(POOLS, place.namespace, "web")).get("status") or {}
+    return [each for each in status.get("decisions") or () if each["reason"] == "Evicted"]
+
+
+async def test_a_pool_says_which_vm_a_drain_has_stopped(running: Place) -> None:
+    with_pods = evicted()
+    with_pods["spec"]["template"]["metadata"] = {"annotations": {meta.SIM_PREFIX + "launcher-pods": "true"}}
+    await running.pool(2, maxUnavailable=1, template=with_pods)
+    await complete(running)
+    await until(lambda: allowed(running), 1)
+    vmi = await running.api.get(VMIS, running.namespace, "web-1")
+    node, uid = vmi["status"]["nodeName"], vmi["metadata"]["uid"]
+    pods, _ = await running.api.list(PODS, running.namespace, label_selector=f"{meta.KUBEVIRT_CREATED_BY}={uid}")
+    pod = pods[0]["metadata"]["name"]
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"namespace": running.namespace, "name": pod}}
+    await running.api.patch(NODES, None, node, {"spec": {"unschedulable": True}})
+    try:
+        path = f"/api/v1/namespaces/{running.namespace}/pods/{pod}/eviction"
+        await running.api.request("POST", path, body=body)
+        (found,) = await eventually(lambda: evictions(running))
+    finally:
+        await running.api.patch(NODES, None, node, {"spec": {"unschedulable": None}})
+    assert found["node"] == node
+    assert found["vms"][0].startswith("web-1/")
+    expected = f"stopped while its node {node} was drained; KubeVirt starts it on another node"
+    assert found["message"] == expected
+    events, _ = await running.api.list(EVENTS, running.namespace)
+    assert [each["note"] for each in events if each["reason"] == "Evicted"] == [f"VM web-1 {expected}"]
+    await complete(running)
+    assert len(await evictions(running)) == 1
 
 
 async def test_a_pool_whose_vms_migrate_has_none(running: Place) -> None:

@@ -26,7 +26,7 @@ class Decision(Model):
     """The client that last set the field of the spec that decided: `spec.replicas` for scale-in, `spec.template` for
     updates. Its name is that of `metadata.managedFields`."""
     node: Annotated[str, Field(max_length=MAX_NODE)] | None = None
-    """The node whose outage begins or ends."""
+    """The node whose outage begins or ends, or that was drained."""
     vms: Annotated[Tuple[str], Field(max_length=MAX_VMS, json_schema_extra=ATOMIC_LIST)] = ()
     """The VMs, each as NAME/UID with the first 8 characters of the UID. A created VM has no UID here."""
 

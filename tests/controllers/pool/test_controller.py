@@ -24,6 +24,7 @@ from controllers.sets.write_batches import WriteBatches
 from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.sources import Node
 from controllers.shared.status_writer import LastWrite, StatusWriter, View
+from controllers.shared.subresources import Subresources
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import Healing, PoolStatus
@@ -46,6 +47,7 @@ class FakeWriter:
         self.outcome = outcome
         self.batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
         self.statuses = RecordedStatuses()
+        self.subresources = Subresources(cast(Api, None), lambda: 0.0)
 
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
         return self.outcome(plan)

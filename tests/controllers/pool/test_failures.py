@@ -49,13 +49,13 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
         pytest.param(one(failed(run("Failed")), counted(1)), [(2, "new")], id="the next one"),
         pytest.param(one(failed(run("Failed")), counted(1, "new")), [(1, "new")], id="each is counted once"),
         pytest.param(
-            replace(one(failed(run("Running", uid="third"))), failed_vmis=(run("Failed", uid="first"), run("Failed"))),
+            replace(one(failed(run("Running", uid="third"))), ended_vmis=(run("Failed", uid="first"), run("Failed"))),
             [(2, "new")],
             id="VMIs that KubeVirt has deleted meanwhile",
         ),
         pytest.param(
             replace(
-                one(failed(run("Failed")), counted(1, "first")), failed_vmis=(run("Failed", uid="first"), run("Failed"))
+                one(failed(run("Failed")), counted(1, "first")), ended_vmis=(run("Failed", uid="first"), run("Failed"))
             ),
             [(2, "new")],
             id="those that were seen are counted once",

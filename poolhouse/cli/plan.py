@@ -83,10 +83,15 @@ def plan(
         return [{**await _simulate(api, each, burst), "warnings": warnings} for each, warnings in changes]
 
     answers = cluster.run(simulate)
+    show_plan(answers[0] if len(answers) == 1 else answers, output)
+
+
+def show_plan(answer: Json | list[Json], output: str) -> None:
+    """Prints the answer for an object, or those for several."""
     if is_structured(output):
-        print_structured(output, answers[0] if len(answers) == 1 else answers)
+        print_structured(output, answer)
         return
-    for each in answers:
+    for each in answer if isinstance(answer, list) else [answer]:
         _print(each, output)
 
 
@@ -164,7 +169,7 @@ def _refused(manifest: Manifest, problems: list[str]) -> Failed:
 
 
 async def _simulate(api: Api, document: Json, burst: int) -> Json:
-    return await (_simulate_pool if document["kind"] == POOL_KIND else _simulate_replica_set)(api, document, burst)
+    return await (plan_pool if document["kind"] == POOL_KIND else _simulate_replica_set)(api, document, burst)
 
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
@@ -200,7 +205,7 @@ def simulate_replica_set(
     }
 
 
-async def _simulate_pool(api: Api, document: Json, burst: int) -> Json:
+async def plan_pool(api: Api, document: Json, burst: int) -> Json:
     from controllers.pool.list_stores import list_stores
     from controllers.pool.simulate import hypothetical_snapshot
     from controllers.pool.snapshot import PoolSnapshot

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -32,6 +31,7 @@ from poolhouse.cli.output import (
 )
 from poolhouse.cli.parameters import POOL, Duration
 from poolhouse.cli.pools import current_revision, get_pool, list_revisions, list_vms
+from poolhouse.cli.undo import find_revision, plan_undo, undo_update
 from poolhouse.service.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
@@ -266,7 +266,7 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
     document, revisions, counts = cluster.run(read)
     rows = list(history_rows(document, revisions, counts))
     if number is not None:
-        chosen = _revision(revisions, number)
+        chosen = find_revision(revisions, number)
         if output != "name":
             print_structured(output if is_structured(output) else "yaml", chosen["data"])
             return
@@ -351,123 +351,25 @@ def _short(value: Any) -> str:
     is_flag=True,
     help="Give each VM its disks of before the update, too. What its guest has written since then is lost.",
 )
+@click.option("--dry-run", is_flag=True, help="Change nothing, and print what would happen to each VM, as `plan` does.")
 @output_option("text")
 @cluster_options
-def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: bool, output: str) -> None:
+def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: bool, dry_run: bool, output: str) -> None:
     """Give a pool the template of an earlier revision.
 
     With --restore-snapshots, the pool restores the snapshots of snapshotBeforeUpdate, within maxUnavailable. A VM
     without a snapshot of the revision only gets the template."""
 
-    revision, vms, text = cluster.run(
-        lambda api: undo_update(api, cluster, pool, number, restore_snapshots=restore_snapshots)
-    )
-    print_result(output, text, pool=pool, revision=revision, **({"vms": vms} if restore_snapshots else {}))
+    if dry_run:
+        from poolhouse.cli.plan import show_plan
 
-
-@again_if_changed
-async def undo_update(
-    api: Api, cluster: Cluster, pool: str, number: int | None = None, *, restore_snapshots: bool = False
-) -> tuple[int, int, str]:
-    """Gives the pool the template of a revision. Returns its number, how many VMs get their disks back, and a
-    message."""
-    from poolhouse.api.apimachinery.timestamps import format_time
-    from poolhouse.api.kinds import meta
-    from poolhouse.cli.resources import POOLS
-    from poolhouse.runtime.errors import Conflict, Invalid
-
-    document = await get_pool(api, cluster, pool)
-    revisions = await list_revisions(api, document)
-    chosen = _revision(revisions, number) if number is not None else _previous(document, revisions)
-    vms = await _restorable_vms(api, document, chosen) if restore_snapshots else ()
-    request = f"{chosen['metadata']['name']}={format_time(api.now())}" if restore_snapshots else None
-    annotations = {**(document["metadata"].get("annotations") or {}), meta.RESTORE: request}
-    annotations = {key: value for key, value in annotations.items() if value is not None}
-    # The patch fails if another client has changed the spec meanwhile.
-    patch = [{"op": "test", "path": "/metadata/generation", "value": document["metadata"]["generation"]}]
-    fields, pins = fields_to_restore(chosen, document)
-    patch += [{"op": "add", "path": f"/spec/{field}", "value": value} for field, value in fields.items()]
-    if annotations != (document["metadata"].get("annotations") or {}):
-        patch += [
-            {"op": "test", "path": "/metadata/resourceVersion", "value": document["metadata"]["resourceVersion"]},
-            {"op": "add", "path": "/metadata/annotations", "value": annotations},
-        ]
-    try:
-        await api.patch(POOLS, cluster.namespace, pool, patch, kind="json")
-    except Invalid as error:
-        stored = (await get_pool(api, cluster, pool))["metadata"]
-        before = document["metadata"]
-        if stored["generation"] == before["generation"] and stored["resourceVersion"] != before["resourceVersion"]:
-            raise Conflict(error.message) from None
-        raise
-    revision = int(chosen["revision"])
-    text = f"{pool} has the template of revision {revision} again"
-    if pins:
-        text += ", with the images of then in place of the DataSources"
-    if restore_snapshots:
-        text += f", and {count_noun(len(vms), 'VM', 'gets', 'get')} the disks of before the update"
-    return revision, len(vms), text
-
-
-def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
-    """Returns the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
-    the images of its DataSources, the template names these images in place of the DataSources, and the flag is true."""
-    from controllers.pool.revisions import content_hash, of_spec
-    from controllers.shared.data_sources import pinned
-
-    fields = copy.deepcopy(of_spec(revision))
-    sources = revision["data"].get("dataSources") or {}
-    contents = (fields, {key: pool["spec"].get(key) or {} for key in fields})
-    here, there = (content_hash(each, pool["metadata"]["namespace"]) for each in contents)
-    same = here == there
-    if same and sources:
-        pinned(fields["template"].get("spec") or {}, sources)
-    return fields, same and bool(sources)
-
-
-async def _restorable_vms(api: Api, pool: Json, revision: Json) -> set[str]:
-    """Returns the UIDs of the pool's VMs that have a snapshot of the revision. Raises `Failed` without any."""
-    from controllers.pool.vm_snapshots import VM_SNAPSHOTS, parse_snapshot
-    from poolhouse.api.kinds import meta
-    from poolhouse.runtime.errors import NotFound
-
-    metadata = pool["metadata"]
-    label = revision["metadata"]["name"].rpartition("-")[2]
-    selector = f"{meta.POOL}={metadata['name']},{meta.REVISION}={label}"
-    try:
-        documents, _ = await api.list(VM_SNAPSHOTS, metadata["namespace"], label_selector=selector)
-    except NotFound:
-        raise Failed("the cluster does not serve VirtualMachineSnapshots") from None
-    present = {each["metadata"]["uid"] for each in await list_vms(api, pool)}
-    found = {each.vm_uid for each in map(parse_snapshot, documents) if each.usable and each.vm_uid in present}
-    if not found:
-        raise Failed(
-            f"no VM of {metadata['name']} has a ready snapshot of revision {revision['revision']}; without"
-            " --restore-snapshots the VMs get its template only"
+        show_plan(
+            cluster.run(lambda api: plan_undo(api, cluster, pool, number, restore_snapshots=restore_snapshots)), output
         )
-    return found
-
-
-def _previous(document: Json, revisions: list[Json]) -> Json:
-    current = current_revision(document, revisions)
-    others = [each for each in revisions if each["metadata"]["name"] != current]
-    if not others:
-        raise Failed(f"{document['metadata']['name']} has no earlier revision")
-    status = document.get("status") or {}
-    by_name = {each["metadata"]["name"]: each for each in others}
-    outcomes = {each["revision"]: each["outcome"] for each in status.get("history") or ()}
-    stable = [each for name, each in by_name.items() if name == status.get("currentRevision")]
-    # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
-    complete = [by_name[name] for name, outcome in outcomes.items() if outcome == "Complete" and name in by_name]
-    return (stable or complete or [each for name, each in by_name.items() if name not in outcomes] or others)[-1]
-
-
-def _revision(revisions: list[Json], number: int) -> Json:
-    for each in revisions:
-        if each["revision"] == number:
-            return each
-    known = ", ".join(str(each["revision"]) for each in revisions) or "none"
-    raise Failed(f"there is no revision {number}; there are {known}")
+        return
+    done = cluster.run(lambda api: undo_update(api, cluster, pool, number, restore_snapshots=restore_snapshots))
+    restored = {"vms": done.restored} if restore_snapshots else {}
+    print_result(output, done.message, pool=pool, revision=done.revision, **restored)
 
 
 @rollout.command()

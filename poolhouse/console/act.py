@@ -71,6 +71,7 @@ class Done:
 
 
 Run = Callable[["Api", Cluster, Target, Values], Awaitable[str | Done]]
+Preview = Callable[["Api", Cluster, Target, Values], Awaitable[Json]]
 
 
 def nothing(target: Target, values: Values) -> str:
@@ -92,6 +93,8 @@ class Act:
     """what the act deletes, restarts or loses, as a sentence; empty if it does not"""
     fields: tuple[Field, ...] = ()
     available: Callable[[Target], bool] = lambda target: True
+    preview: Preview | None = None
+    """the pool as the act would store it, whose plan the console shows when it asks"""
     in_row: bool = False
     """whether its button is in a row of a table that the page shows, and not among those of the object"""
 

@@ -21,6 +21,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
+from poolhouse.cli.undo import undo_update
 from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Run, Target, Values
 from poolhouse.console.cluster_state import Right
 from poolhouse.console.page import object_path
@@ -145,10 +146,18 @@ async def _restart(api: Api, cluster: Cluster, target: Target, values: Values) -
 
 
 async def _undo(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    return (await undo_update(api, cluster, target.name, _chosen_revision(values))).message
+
+
+async def _undone(api: Api, cluster: Cluster, target: Target, values: Values) -> Json:
+    return (await undo_update(api, cluster, target.name, _chosen_revision(values), dry_run=True)).pool
+
+
+def _chosen_revision(values: Values) -> int | None:
     text = values.get("revision", "").strip()
     if text and not re.fullmatch(r"\d{1,9}", text):
         raise Failed(f"revision: must be the number of a revision, not {text!r}")
-    return (await rollout.undo_update(api, cluster, target.name, int(text) if text else None))[2]
+    return int(text) if text else None
 
 
 def _updating(target: Target) -> bool:
@@ -174,7 +183,7 @@ def _has_steps(target: Target) -> bool:
 def _restarted(target: Target, values: Values) -> str:
     replaces = ((target.spec.get("updateStrategy") or {}).get("proactive") or {}).get("replacePolicy") == "Recreate"
     disks = " Disks whose entry in dataVolumeTemplates differs are replaced." if replaces else ""
-    return f"{target.name} restarts VMs whose template changes, at most maxUnavailable at once.{disks}"
+    return f"{target.name} restarts VMs that KubeVirt cannot change while they run, within maxUnavailable.{disks}"
 
 
 # VMs
@@ -319,6 +328,7 @@ ACTS: tuple[Act, ...] = (
         _restarted,
         (Field("revision", "Revision", help="Empty: the last one that all VMs had, before this one.", type="number"),),
         available=_has_earlier_revision,
+        preview=_undone,
     ),
     Act(
         "restart",

@@ -7,7 +7,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlsplit
@@ -25,6 +25,7 @@ from markupsafe import Markup, escape
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import with_namespace
 from poolhouse.cli.detach import WouldDelete
 from poolhouse.cli.output import Failed
@@ -277,13 +278,20 @@ class Console:
         try:
             found, target = await self._target(act, short, namespace, name)
             lost = found.destroys(target, values)
+            plan = await self._plan(found, target, values)
         except Missing as error:
             return self._text(404, "Not found", str(error))
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
             return self._back(back, with_namespace(error), failed=True)
-        return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back)))
+        return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back, plan)))
+
+    async def _plan(self, act: Act, target: Target, values: Mapping[str, str]) -> Json | None:
+        if act.preview is None:
+            return None
+        state, cluster = self._context.state, replace(self._context.cluster, namespace=target.namespace)
+        return change.plan_pool(state, await act.preview(state.api, cluster, target, values))
 
     async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[Act, Target]:
         """The act and its object. Raises `Missing`, `Failed` or an API error."""
@@ -297,7 +305,9 @@ class Console:
             raise Failed(f"{found.label} is not possible now; the page of {target.name} shows what is.")
         return found, target
 
-    def _confirmation(self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str) -> Page:
+    def _confirmation(
+        self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str, plan: Json | None = None
+    ) -> Page:
         values_shown = {key: value for key, value in values.items() if key in {each.name for each in act.fields}}
         part = Part(
             "confirm",
@@ -307,6 +317,8 @@ class Console:
                 "target": acts.short(target),
                 "destroys": lost,
                 "help": act.help,
+                "plan": plan,
+                "name": target.name,
                 "values": values_shown,
                 "command": act.shell(target, values),
                 "action": f"/act/{act.name}{back}",

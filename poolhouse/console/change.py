@@ -281,7 +281,7 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     """The actions of a pool or replica set, or the VMIs that get another migration policy."""
     now = state.now()
     if change.kind is POOL:
-        return {"plan": _plan(simulate_pool(state.pools, after, BURST, now, MAX_ACTIONS))}
+        return {"plan": plan_pool(state, after)}
     if change.kind is REPLICA_SET:
         await refuse_foreign(state.api, REPLICA_SET)
         return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now, MAX_ACTIONS))}
@@ -290,6 +290,11 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
         rows = [asdict(each) for each in changes[:MAX_ROWS]]
         return {"impact": {"total": total, "number": len(changes), "rows": rows}, "warnings": warnings}
     return {}
+
+
+def plan_pool(state: ClusterState, after: Json) -> Json:
+    """The actions on the VMs of a pool that is stored like this."""
+    return _plan(simulate_pool(state.pools, after, BURST, state.now(), MAX_ACTIONS))
 
 
 def _plan(answer: Json) -> Json:

@@ -18,16 +18,15 @@ from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed
 from poolhouse.cli.resources import POOLS
 from poolhouse.cli.rollout import (
-    _previous,
     abort_update,
     differences,
-    fields_to_restore,
     is_observed,
     next_commands,
     progress,
     step_to_end,
     summarize_changes,
 )
+from poolhouse.cli.undo import _previous, fields_to_restore
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS
@@ -305,7 +304,7 @@ def test_an_update_that_waits_is_not_complete(reason: str) -> None:
 def test_undo_chooses_a_revision(
     monkeypatch: pytest.MonkeyPatch, current: str, outcomes: dict[str, str], chosen: str
 ) -> None:
-    monkeypatch.setattr("poolhouse.cli.rollout.current_revision", lambda document, revisions: "web-3")
+    monkeypatch.setattr("poolhouse.cli.undo.current_revision", lambda document, revisions: "web-3")
     document = pool(currentRevision=current, history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
     revisions = [{"metadata": {"name": f"web-{n}"}} for n in (1, 2, 3)]
     assert _previous(document, revisions)["metadata"]["name"] == chosen

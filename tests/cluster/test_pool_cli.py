@@ -182,6 +182,11 @@ async def test_a_template_is_taken_back(shell: Shell) -> None:
     await until(lambda: revisions(shell), 2)
     rows = await shell.json("rollout", "history", "web")
     assert rows[1]["changes"] == ['template.metadata: nothing -> {"labels": {"version": "two"}}']
+    planned = await shell.json("rollout", "undo", "web", "--dry-run")
+    assert [(row["action"], row["vm"]) for row in planned["plan"]] == [("Update", "web-1")]
+    assert (await place.seen())["spec"]["template"] == changed, "a dry run changes nothing"
+    shown = await shell.run("rollout", "undo", "web", "--dry-run")
+    assert shown.stdout.splitlines()[0] == "web: 1 action in 1 round, if all succeed"
     assert (await shell.json("rollout", "undo", "web"))["revision"] == 1
     assert (await place.seen())["spec"]["template"] == template()
     lost = await shell.run("rollout", "undo", "web", "--to-revision", "9")

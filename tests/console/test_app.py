@@ -5,14 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import pytest
 import pytest_asyncio
 import yaml
 
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.kubevirt import VM, VMI
 from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console
@@ -239,3 +241,48 @@ async def test_a_form_that_is_too_large_is_refused(client: Client) -> None:
     answer = await client.post("/change", yaml="x" * 1_100_000)
     assert answer.status_code == 422
     assert "at most 1048576 bytes" in text(answer)
+
+
+class Revisions:
+    """An API server with a pool and its two revisions, which answers dry runs of JSON patches."""
+
+    def __init__(self, document: Json) -> None:
+        self.document = document
+        self.now = lambda: datetime.now(UTC)
+
+    async def get(self, *_: Any) -> Json:
+        return self.document
+
+    async def list(self, *_: Any) -> tuple[list[Json], str]:
+        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web", "uid": "pool"}
+        metadata = {"ownerReferences": [{**owner, "controller": True}], "namespace": "shop"}
+        halted = {"spec": {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}}}
+        templates = (("web-1", halted), ("web-2", self.document["spec"]["template"]))
+        found = [
+            {"metadata": {**metadata, "name": name}, "revision": number, "data": {"template": template}}
+            for number, (name, template) in enumerate(templates, start=1)
+        ]
+        return found, "1"
+
+    async def patch(self, *given: Any, dry_run: bool, **_: Any) -> Json:
+        assert dry_run
+        changes = {each["path"].rpartition("/")[2]: each["value"] for each in given[-1] if each["op"] == "add"}
+        return {**self.document, "spec": {**self.document["spec"], **changes}}
+
+
+async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> None:
+    status = {"observedGeneration": 1, "replicas": 1, "updateRevision": "web-2", "currentRevision": "web-2"}
+    ended = [{"revision": each, "outcome": "Complete", "time": "2026-03-01T12:00:00Z"} for each in ("web-1", "web-2")]
+    document = {**pool(1), "status": {**status, "history": ended}}
+    client.add("VirtualMachinePool", document)
+    for kind, made in (("VirtualMachine", vm(1)), ("VirtualMachineInstance", vmi(1, "node-1"))):
+        client.add(kind, {**made, "metadata": {**made["metadata"], "labels": {meta.REVISION: "2"}}})
+    api = Revisions(document)
+    for each in (await api.list())[0]:
+        client.add("ControllerRevision", each)
+    client.state.api = cast(Api, api)
+    answer = await client.get("/act/undo/vmpool/shop/web?revision=1")
+    assert answer.status_code == 200, answer.text
+    shown = text(answer)
+    assert "1 action in 1 round, if all succeed." in shown
+    assert "1 Update web-1 the template has changed: it halts the VM" in shown

@@ -28,7 +28,7 @@ from controllers.sets.eviction_budgets import (
     keep_in_step,
     unknown_strategy,
 )
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, join_names
 from controllers.shared.evictions import Treatment, VMIChoice, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
@@ -152,6 +152,13 @@ def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
         yield from keep_in_step(pool, labels, snapshot.budgets, wish(snapshot), SetEvictionBudget, DeleteEvictionBudget)
 
 
+def _why_unavailable(snapshot: PoolSnapshot) -> str:
+    """Why VMs do not become available by themselves. The Pod of a paused VM is not ready. Empty if nothing is known."""
+    paused = sorted(vm.name for vm in snapshot.active if vm.should_run and vm.vmi is not None and vm.vmi.paused)
+    named = f"{join_names(paused)} {'is' if len(paused) == 1 else 'are'} paused" if paused else ""
+    return "; ".join(filter(None, (why_not_started(snapshot), named)))
+
+
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     kind, wanted, refusal = "EvictionBudgetFailure", wish(snapshot), snapshot.budget_refusal
     available = sum(vm.should_run and vm.available for vm in snapshot.active)
@@ -160,7 +167,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition(kind, True, PoolReason.EVICTION_BUDGET_REFUSED, message)
     elif wanted.failure is not None:
         yield condition(kind, True, wanted.failure, wanted.reason)
-    elif wanted.min_available and available <= _least(snapshot) and (why := why_not_started(snapshot)):
+    elif wanted.min_available and available <= _least(snapshot) and (why := _why_unavailable(snapshot)):
         message = f"a drain must wait, because {wanted.reason}, and only {available} are available: {why}"
         yield condition(kind, True, PoolReason.EVICTIONS_BLOCKED, message)
     else:

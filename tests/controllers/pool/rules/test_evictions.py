@@ -198,6 +198,18 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             id="the same while one of the VMs migrates when it is evicted",
         ),
         pytest.param(
+            seen(*FOUR[:3], running(4, ready=False, paused="PausedByUser")),
+            PoolReason.EVICTIONS_BLOCKED,
+            "3 of 4 VMs must stay available, and only 3 are available: web-4 is paused",
+            id="the Pod of a paused VM is not ready",
+        ),
+        pytest.param(
+            seen(*FOUR[:3], running(4, ready=False, paused="PausedByUser"), maxUnavailable=2),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="another VM may be evicted beside a paused one",
+        ),
+        pytest.param(
             replace(seen(*FOUR), cluster=None),
             PoolReason.EVICTION_STRATEGY_UNKNOWN,
             "no KubeVirt object that it may read, which has the evictionStrategy of VMs without one: a drain may stop",

@@ -17,6 +17,7 @@ from poolhouse.api.kubevirt.live_updates import LiveField
 
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
 UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, which says so, cannot be read now"
+REMEDY = "halt the VM, set liveUpdate to Prefer, or take the update back by `rollout undo`"
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
@@ -153,11 +154,12 @@ def waits_forever(snapshot: PoolSnapshot, why: str) -> str:
 
 
 def required(snapshot: PoolSnapshot) -> dict[str, str]:
-    """With `liveUpdate: Require`, what the VMs wait for whose guest does not have the template, by their names."""
+    """With `liveUpdate: Require`, what the VMs wait for whose guest does not have the template, and what a user can do,
+    by their names."""
     if snapshot.live_update != "Require":
         return {}
     running = (vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.running and needs_restart(snapshot, vm))
-    return {vm.name: refusal(snapshot, vm) or _progress(snapshot, vm) for vm in running}
+    return {vm.name: f"{refusal(snapshot, vm) or _progress(snapshot, vm)}; {REMEDY}" for vm in running}
 
 
 def seconds_until_late(snapshot: PoolSnapshot, now: datetime) -> float | None:

@@ -38,9 +38,11 @@ WAITS = (
 
 @once
 def count_outdated(snapshot: PoolSnapshot, now: datetime) -> int:
-    """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting."""
+    """The number of VMs that are to be updated or restarted now. Steps and partition keep others waiting. With another
+    strategy, the VMs that KubeVirt changes while they run."""
     if not _updates_proactively(snapshot):
-        return 0
+        updated = (vm for vm in snapshot.active if not snapshot.outdated(vm))
+        return sum(bool(live_updates.waits_for(snapshot, vm, now)) for vm in updated)
     counts = count_vms(snapshot)
     may_be_updated = max(0, update_limit(snapshot, now).allowed - with_template(snapshot))
     return counts.restart + min(counts.old, may_be_updated)

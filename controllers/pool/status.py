@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from controllers.pool.actions import RunJob
+from controllers.pool.actions import RunJob, Update
 from controllers.pool.analysis import with_jobs
 from controllers.pool.causes import count_failing, why_not_started
 from controllers.pool.counts import PoolCounts, count_vms
@@ -243,7 +243,9 @@ def _progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition
         named = f"{closed.name} waits: " if closed.progressing is PoolReason.UPDATING else ""
         message = _with_lost_nodes(snapshot, f"{counts.with_template}; {named}{closed.reason}")
         return condition("Progressing", True, closed.progressing, message)
-    if outdated or _is_updating(snapshot):
+    # The snapshot is older than the actions of the plan.
+    begins = any(isinstance(each, Update) for each in plan.actions)
+    if outdated or begins or _is_updating(snapshot):
         message = f"{counts.with_template}, {count_verb(counts.available, 'is', 'are')} available"
         return condition("Progressing", True, PoolReason.UPDATING, _with_cause(snapshot, message))
     return _scaled(snapshot, limit.reason, now)

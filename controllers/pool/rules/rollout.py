@@ -52,8 +52,9 @@ def update(snapshot: PoolSnapshot, now: datetime) -> Iterator[Wanted]:
 
 def save_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:
     """Saves the revision that VMs have or get. One that somebody has deleted is written again while VMs have it: the
-    next update needs it."""
+    next update needs it. With `liveUpdate: Require` the update may reach no VM, and the history has its template."""
     needed = any(vm.revision == snapshot.revision.label for vm in snapshot.active)
+    needed |= snapshot.live_update == "Require" and any(map(snapshot.outdated, snapshot.active))
     if not snapshot.revision_saved and (needed or any(isinstance(each, Update) for each in found)):
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, _what_changed(snapshot, None))
 

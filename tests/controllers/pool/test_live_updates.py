@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.pool import live_updates
-from controllers.pool.actions import LabelVMI, Restart, Update
+from controllers.pool.actions import LabelVMI, Restart, SaveRevision, Update
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.revisions import Revision, parse_revision
@@ -363,9 +363,34 @@ def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:
         update={"update_revision": AFTER.name, "observed_generation": 1, "last_progress_time": ago(601)}
     )
     observed = replace(observed, pool=replace(observed.pool, status=status))
-    assert "web-1: it must move for the change" in deadline_exceeded(observed, NOW)
+    late = deadline_exceeded(observed, NOW)
+    assert "web-1: it must move for the change" in late
+    assert late.endswith("halt the VM, set liveUpdate to Prefer, or take the update back by `rollout undo`")
     assert not deadline_exceeded(observed, NOW - timedelta(seconds=2))
     assert not deadline_exceeded(replace(observed, pool=replace(a_pool(1), status=status)), NOW)
+
+
+@pytest.mark.parametrize(
+    ("observed", "saved"),
+    [
+        pytest.param(pool(running(1), choice="Require"), True, id="a change of running VMs"),
+        pytest.param(
+            pool(running(1, guest=guest(3)), choice="Require"), True, id="one that each VM needs a restart for"
+        ),
+        pytest.param(
+            pool(running(1, guest=guest(3)), choice="Require", maintenanceWindows=NO_WINDOW["maintenanceWindows"]),
+            True,
+            id="also outside a window",
+        ),
+        pytest.param(
+            pool(written(1, guest=guest(2)), choice="Require", paused=True), False, id="a pool that is paused"
+        ),
+        pytest.param(pool(running(1), **NO_WINDOW), False, id="without Require it is saved with the first update"),
+    ],
+)
+def test_a_template_that_no_vm_may_get_is_in_the_history(observed: PoolSnapshot, saved: bool) -> None:
+    found = plan(replace(observed, revision_saved=False), NOW).actions
+    assert any(isinstance(each, SaveRevision) for each in found) is saved
 
 
 def test_the_label_of_the_vmi_is_written_once() -> None:
@@ -427,6 +452,26 @@ def test_an_opportunistic_update_waits_for_a_reboot(found: VM, actions: list[typ
     decided = plan(opportunistic(found), NOW)
     assert [type(each) for each in decided.actions] == actions
     assert waits in next((each.reason for each in decided.waits), "")
+
+
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        pytest.param(running(1, **REBOOTS), "UpdatingVMs", id="the template is written now"),
+        pytest.param(written(1, **REBOOTS), "UpdatingVMs", id="KubeVirt has not changed the VM yet"),
+        pytest.param(written(1, **REBOOTS, guest=guest(2, shown=1), migrating=True), "UpdatingVMs", id="it moves"),
+        pytest.param(written(1, **REBOOTS, guest=guest(2)), "Complete", id="the VMI shows the change"),
+        pytest.param(written(1, **REBOOTS, restart_required="disk"), "Complete", id="its guest chooses the time"),
+        pytest.param(written(1, **REBOOTS, seconds=601), "Complete", id="KubeVirt has not changed it in time"),
+        pytest.param(running(1), "Complete", id="it gets no template"),
+    ],
+)
+def test_an_opportunistic_update_ends_when_the_vmis_show_it(found: VM, reason: str) -> None:
+    observed = opportunistic(found)
+    conditions = pool_status(observed, plan(observed, NOW), NOW).conditions
+    assert next(each.reason for each in conditions if each.type == "Progressing") == reason
+    ready = next(each for each in conditions if each.type == "Ready")
+    assert ready.status == ("True" if reason == "Complete" else "False")
 
 
 def test_a_vm_that_waits_for_a_reboot_takes_no_place_in_the_disruption_budget() -> None:

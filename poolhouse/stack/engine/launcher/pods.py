@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import KUBEVIRT_CREATED_BY
 from poolhouse.runtime.resource import PODS, VMIS
 from poolhouse.stack.engine.objects import VMI, Launcher
-from poolhouse.stack.engine.resources import DOMAIN_ANNOTATION, LAUNCHER_LABEL, has_condition
+from poolhouse.stack.engine.resources import DOMAIN_ANNOTATION, LAUNCHER_LABEL, VMI_FINALIZER, has_condition
 
 EVICT_ONLY_ANNOTATION = "descheduler.alpha.kubernetes.io/request-evict-only"
 """KubeVirt's annotation for the descheduler: an eviction that is denied may have begun a migration."""
@@ -61,7 +61,10 @@ def plan_launchers(vmi: VMI | None, pods: Iterable[Launcher], *, wanted: bool) -
 
 
 def _nodes(vmi: VMI) -> tuple[str, ...]:
-    if vmi.phase not in ("Scheduled", "Running") or not vmi.node:
+    # Without the finalizer its guest has ended, in whatever phase. A foreground deletion keeps the VMI until its Pods
+    # are gone.
+    ended = vmi.deleted is not None and VMI_FINALIZER not in vmi.finalizers
+    if ended or vmi.phase not in ("Scheduled", "Running") or not vmi.node:
         return ()
     migration = vmi.status.get("migrationState") or {}
     target = "" if migration.get("completed") else str(migration.get("targetNode") or "")

@@ -43,6 +43,13 @@ EVICTED = replace(HERE, deleted=ago(-EXTRA_SECONDS - 30))
         pytest.param(vmi(status=MOVED), [HERE, THERE], [RemoveLauncher(HERE)], id="until the VMI has moved"),
         pytest.param(vmi(), [EVICTED], [], id="an evicted Pod waits for its guest"),
         pytest.param(vmi("Succeeded"), [EVICTED], [RemoveLauncher(EVICTED)], id="and ends after it"),
+        pytest.param(vmi("Scheduled", deleted=NOW), [EVICTED], [], id="the guest of a deleted VMI may still start"),
+        pytest.param(
+            vmi("Scheduled", deleted=NOW, finalizers=("foregroundDeletion",)),
+            [EVICTED],
+            [RemoveLauncher(EVICTED)],
+            id="a VMI that was deleted before it ran waits for its Pod only",
+        ),
         pytest.param(None, [HERE], [RemoveLauncher(HERE)], id="the VMI is gone"),
         pytest.param(
             vmi(uid="next"), [HERE], [RemoveLauncher(HERE), CreateLauncher("node-1")], id="another VMI has the name"

@@ -101,7 +101,16 @@ def is_live(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 def moves(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether KubeVirt migrates the VM to change it, or after it has changed it."""
-    return vm.vmi is not None and live_updates.moves(live_fields(snapshot, vm), vm.vmi.guest, snapshot.cluster)
+    if vm.vmi is None:
+        return False
+    return live_updates.moves(_lacking(snapshot, vm), snapshot.revision.live, vm.vmi.guest, snapshot.cluster)
+
+
+def _lacking(snapshot: PoolSnapshot, vm: VM) -> list[LiveField]:
+    """The fields that the guest does not have yet. KubeVirt may have changed it for an update that is not over."""
+    assert vm.vmi is not None
+    fields, wanted = live_fields(snapshot, vm), snapshot.revision.live
+    return [each for each in fields if live_updates.lacks(each, wanted, vm.vmi.guest)]
 
 
 def _needs_migration(snapshot: PoolSnapshot, vm: VM) -> bool:
@@ -111,10 +120,12 @@ def _needs_migration(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 def describe(snapshot: PoolSnapshot, vm: VM) -> str:
     """What KubeVirt changes in the guest."""
+    if not (lacking := _lacking(snapshot, vm)):
+        return "KubeVirt has changed the running VM already"
     how = "without a migration"
     if moves(snapshot, vm):
         how = "by a live migration" if _needs_migration(snapshot, vm) else "and migrates it afterwards"
-    changes = ", ".join(_change(each, snapshot, vm) for each in live_fields(snapshot, vm))
+    changes = ", ".join(_change(each, snapshot, vm) for each in lacking)
     return f"KubeVirt changes the running VM {how}: {changes}"
 
 
@@ -122,7 +133,7 @@ def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
     assert vm.vmi is not None
     # The names of claims differ between VMs and templates.
     started_from = snapshot.revisions_by_label.get(vm.vmi.revision)
-    before = started_from.live if each.is_device and started_from is not None else vm.vmi.guest.spec
+    before = started_from.live if each.is_device and started_from is not None else vm.vmi.guest.shown
     return each.describe(before, snapshot.revision.live)
 
 

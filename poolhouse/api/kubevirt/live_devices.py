@@ -8,6 +8,11 @@ The rules were read in KubeVirt's source at the tags v1.6.0, v1.7.0, v1.8.0 and 
 - Disks whose volume is `hotpluggable`: `HandleDeclarativeVolumes` in pkg/storage/hotplug/hotplug.go. A CD-ROM can get
   and lose its volume, but KubeVirt adds and removes no CD-ROM.
 
+`syncNetworks` in vm.go also writes another `multus.networkName` into the VMI, with the feature gate LiveUpdateNADRef in
+1.8 and always in 1.9, and the VMI then needs a migration (pkg/network/migration/evaluator.go). It compares the VMI with
+the annotations of the launcher Pod. No field of the VMI says which network a NIC is on, so that nobody could tell from
+it when the change has reached the guest: here, such a change needs a restart.
+
 A device is a text here: `name` or `name down` for a NIC, and `name claim` for a disk.
 """
 

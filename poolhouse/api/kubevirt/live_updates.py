@@ -339,11 +339,20 @@ def needs_migration(fields: Iterable[LiveField], wanted: LiveFields, guest: Runn
     return any(each.moves and (each.name != "nics" or bool(added)) for each in fields)
 
 
-def moves(fields: Iterable[LiveField], guest: RunningGuest, settings: ClusterSettings | None) -> bool:
-    """Whether KubeVirt migrates the guest for these fields. After it has unplugged a NIC, it migrates a guest if it
-    can, because the Pod still has the network (`shouldMigrateOnIfaceUnplug` in pkg/network/migration/evaluator.go)."""
+def moves(
+    fields: Iterable[LiveField], wanted: LiveFields, guest: RunningGuest, settings: ClusterSettings | None
+) -> bool:
+    """Whether KubeVirt migrates the guest to give it the wanted fields. After it has unplugged a NIC, it migrates a
+    guest if it can, because the Pod still has the network (`shouldMigrateOnIfaceUnplug` in
+    pkg/network/migration/evaluator.go). A NIC that only gets another state moves no guest."""
     possible = settings is not None and not _why_no_migration(guest, settings)
-    return possible and any(each.moves for each in fields)
+    same_nics = names_of(wanted.nics) == names_of(guest.shown.nics)
+    return possible and any(each.moves and not (each.name == "nics" and same_nics) for each in fields)
+
+
+def lacks(each: LiveField, wanted: LiveFields, guest: RunningGuest) -> bool:
+    """Whether the guest does not have the wanted value yet. The claims of disks differ between VMs and templates."""
+    return each.name == "disks" or not each.value(wanted) == each.value(guest.spec) == each.value(guest.shown)
 
 
 def _why_no_migration(guest: RunningGuest, settings: ClusterSettings) -> str:

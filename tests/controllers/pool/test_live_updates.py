@@ -186,6 +186,43 @@ def test_a_guest_loses_its_nic_where_it_runs(observed: PoolSnapshot, how: str) -
     assert update.reason == f"KubeVirt changes the running VM {how}: NIC blue removed"
 
 
+def test_a_nic_that_goes_down_moves_no_guest() -> None:
+    down = replace(AFTER, live=replace(ONE, nics=("blue down",)))
+    given: dict[str, Any] = {"revisions": (replace(BEFORE, live=WITH_NIC), down), "revision": down}
+    observed = pool(running(1, live=WITH_NIC, guest=nic_guest(WITH_NIC, WITH_NIC)), **given, **NO_WINDOW)
+    (update,) = (each for each in plan(observed, NOW).actions if isinstance(each, Update))
+    assert update.reason == "KubeVirt changes the running VM without a migration: NIC blue changed"
+
+
+@pytest.mark.parametrize(
+    ("has", "wanted", "said"),
+    [
+        pytest.param(
+            guest(2),
+            replace(TWO, nics=("blue",)),
+            "KubeVirt changes the running VM by a live migration: NIC blue added",
+            id="one of two changes",
+        ),
+        pytest.param(guest(2), TWO, "KubeVirt has changed the running VM already", id="all"),
+        pytest.param(
+            guest(2, shown=1),
+            TWO,
+            "KubeVirt changes the running VM by a live migration: CPU sockets 1 to 2",
+            id="it is about to",
+        ),
+    ],
+)
+def test_an_update_in_the_middle_of_another_one_names_what_the_guest_lacks(
+    has: RunningGuest, wanted: LiveFields, said: str
+) -> None:
+    """KubeVirt has given more sockets to the guest for the update before, whose VMI has the former label."""
+    middle, last = replace(LIGHT, restart_hash="same", live=TWO), replace(AFTER, live=wanted)
+    found = running(1, LIGHT.label, live=TWO, since=ago(9), guest=has)
+    observed = pool(found, revisions=(BEFORE, middle, last), revision=last)
+    (update,) = (each for each in plan(observed, NOW).actions if isinstance(each, Update))
+    assert update.reason == said
+
+
 def test_a_guest_that_keeps_a_removed_nic_is_waited_for() -> None:
     keeps = written(1, live=ONE, guest=nic_guest(ONE, WITH_NIC))
     assert "its guest have not plugged or unplugged" in waits(pool(keeps, **UNPLUGGED))["web-1"]

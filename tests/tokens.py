@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
-
-ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
+from tests.resources import SERVICE_ACCOUNTS
 
 
 async def token_of(api: Api, namespace: str, name: str, seconds: int = 3600) -> str:
     """A token of the account, which must exist."""
     request = {"spec": {"expirationSeconds": seconds}}
-    issued = await api.request("POST", ACCOUNTS.path(namespace, name, "token"), body=request)
+    issued = await api.request("POST", SERVICE_ACCOUNTS.path(namespace, name, "token"), body=request)
     return str(issued["status"]["token"])

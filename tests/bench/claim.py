@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.main import CONNECTIONS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -30,7 +31,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMS
 from tests.bench import harness
-from tests.bench.warmpool import CLAIMS, delete_everything, store_ready_vms
+from tests.bench.warmpool import delete_everything, store_ready_vms
 
 BURST_VMS = 100
 BOUND_GOAL_SECONDS = 0.25

@@ -18,6 +18,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -25,7 +26,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import PODS, Resource
 from tests.bench import harness
 from tests.bench.claim import claim, ready_vms, report_spread
-from tests.bench.warmpool import CLAIMS
+from tests.resources import SERVICE_ACCOUNTS
 
 VMS = 3
 POOL: Json = {
@@ -41,7 +42,6 @@ CONTAINERS = [{"name": "main", "image": "registry.example/app:1"}]
 TOLERATION = {"key": meta.WARM_VM, "operator": "Exists"}
 
 
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 ON_NODE = "a Pod on a real node"
 PAUSE = "registry.k8s.io/pause:3.10"
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.cache import WarmVMCache
@@ -25,14 +26,12 @@ from controllers.warmpool.vm_manifest import build_vm
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import parse_warm_vm
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import VMIS, VMS, Resource
+from poolhouse.runtime.resource import VMIS, VMS
 from tests.bench import harness
 
-CLAIMS = Resource.of(CLAIM)
 UNLIMITED_REFILL = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
 
 

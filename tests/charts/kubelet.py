@@ -35,13 +35,13 @@ from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
 from poolhouse.runtime.resource import DEPLOYMENTS, SECRETS, Resource
 from tests.charts.rbac_recorder import Recorder
 from tests.ports import free_port
+from tests.resources import SERVICES
 from tests.tokens import token_of
 
 Json = dict[str, Any]
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
-SERVICES = Resource("", "v1", "services", "Service")
 PERIOD_SECONDS = 0.2
 ENTRYPOINT = (sys.executable, "-P", "-m", "poolhouse.cli.main")
 ROOT = Path(__file__).resolve().parent.parent.parent

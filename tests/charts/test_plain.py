@@ -22,7 +22,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.stack import install
 from poolhouse.stack.helm.plain import HELM_LABELS, main
 from tests.charts.helm import template
-from tests.tokens import ACCOUNTS, token_of
+from tests.resources import SERVICE_ACCOUNTS
+from tests.tokens import token_of
 from tests.waiting import until
 
 Json = dict[str, Any]
@@ -89,7 +90,7 @@ def flow_specs(*options: str, shares: int) -> dict[str, Json]:
 async def test_requests_of_poolhouse_have_their_own_priority_level(control_plane: Any) -> None:
     async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for name in NAMES:
-            await api.patch(ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
+            await api.patch(SERVICE_ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
         tokens = {name: await token_of(api, meta.NAMESPACE, name) for name in NAMES}
         pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
         leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"

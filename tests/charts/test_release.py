@@ -24,13 +24,14 @@ import yaml
 
 from controllers.certificates.controller import PERIOD_SECONDS
 from controllers.certificates.observe import observe
+from controllers.migrationpolicy.observe import POLICIES
 from defaulter.contract import undefaulted_fields
 from poolhouse.api.kinds import meta
 from poolhouse.manifests import admission_policy, flow_control, rbac, webhooks
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound, Throttled
-from poolhouse.runtime.resource import DEPLOYMENTS, SECRETS, Resource
+from poolhouse.runtime.resource import DEPLOYMENTS, PODS, SECRETS, VMIS, Resource
 from poolhouse.service.certificates import KeyPair, join_pem
 from poolhouse.stack.install import RESOURCES, SUBRESOURCES
 from poolhouse.stack.paths import StackPaths
@@ -49,9 +50,6 @@ Json = dict[str, Any]
 
 WORK = "default"
 SERVED = ("webhook", "controllers", "defaulter")
-PODS = Resource("", "v1", "pods", "Pod")
-POLICIES = Resource("kubevirt.io", "v1alpha1", "migrationpolicies", "MigrationPolicy", namespaced=False)
-VMIS = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 POLICY_CRD = "migrationpolicies.kubevirt.io"
 POLICY = {
     "apiVersion": "kubevirt.io/v1alpha1",

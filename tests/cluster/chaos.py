@@ -16,9 +16,10 @@ from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Expired, NotFound
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, PVCS, VMIS, VMS, Resource
 from tests.cluster.budget import Budget
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, template
+from tests.resources import QUOTAS
 
 Json = dict[str, Any]
 
@@ -26,8 +27,6 @@ STUCK = "example.com/stuck"
 MOST = 12
 TOLERATED = 2
 QUOTA = "few"
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 SELECTORS: list[list[Json]] = [
     [],
     [],

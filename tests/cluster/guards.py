@@ -9,12 +9,10 @@ from typing import Any
 from controllers.shared.evictions import BUDGETS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import Resource
+from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from tests.waiting import until
 
 GROUP = "admissionregistration.k8s.io"
-POLICIES = Resource(GROUP, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
-BINDINGS = Resource(GROUP, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
 MESSAGE = "no budgets here"
 
 
@@ -28,9 +26,9 @@ async def budgets_refused(api: Api, namespace: str) -> AsyncIterator[None]:
         "matchConstraints": {**constraints, "namespaceSelector": here},
         "validations": [{"expression": "false", "message": MESSAGE}],
     }
-    await api.create(POLICIES, {"metadata": {"name": namespace}, "spec": spec})
+    await api.create(ADMISSION_POLICIES, {"metadata": {"name": namespace}, "spec": spec})
     binding = {"policyName": namespace, "validationActions": ["Deny"]}
-    await api.create(BINDINGS, {"metadata": {"name": namespace}, "spec": binding})
+    await api.create(ADMISSION_POLICY_BINDINGS, {"metadata": {"name": namespace}, "spec": binding})
 
     async def refuses() -> bool:
         probe = {"metadata": {"namespace": namespace, "name": "probe"}, "spec": {"minAvailable": 1}}
@@ -44,5 +42,5 @@ async def budgets_refused(api: Api, namespace: str) -> AsyncIterator[None]:
         await until(refuses, True)
         yield
     finally:
-        await api.delete(BINDINGS, None, namespace)
-        await api.delete(POLICIES, None, namespace)
+        await api.delete(ADMISSION_POLICY_BINDINGS, None, namespace)
+        await api.delete(ADMISSION_POLICIES, None, namespace)

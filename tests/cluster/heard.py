@@ -9,10 +9,9 @@ from uuid import uuid4
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, Resource
 from tests.waiting import eventually
 
-MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 GROUP = "admissionregistration.k8s.io"
 
 
@@ -39,7 +38,7 @@ async def _heard(api: Api, sort: str) -> None:
     async def refused() -> bool:
         probe = {"metadata": {"namespace": "default", "name": name, "labels": labels}}
         try:
-            await api.create(MAPS, probe, dry_run=True)
+            await api.create(CONFIG_MAPS, probe, dry_run=True)
         except ApiError as error:
             return "heard.test.dev" in error.message
         return False

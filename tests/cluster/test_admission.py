@@ -30,6 +30,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
+from controllers.pool.observe import POOLS
 from controllers.replicaset.observe import REPLICA_SETS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
@@ -41,7 +42,7 @@ from poolhouse.runtime import access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Invalid, NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
-from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, Resource
+from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resource
 from poolhouse.service import certificates
 from poolhouse.service.server import serve
 from poolhouse.service.settings import Address
@@ -49,7 +50,8 @@ from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
-from tests.tokens import ACCOUNTS, token_of
+from tests.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
+from tests.tokens import token_of
 from tests.waiting import PATIENCE_SECONDS, eventually, until, wait_until
 from tests.webhook import fake_defaulter
 from tests.webhook.fake_defaulter import FakeDefaulter
@@ -63,9 +65,6 @@ BUDGET_SECONDS = 25.0
 """for a defaulter, which shares two busy cores with everything that asks it"""
 __all__ = ["api", "eventually", "namespace"]
 
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
-POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
 CONFIGURATIONS = [
     Resource(
         "admissionregistration.k8s.io",
@@ -182,11 +181,11 @@ async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIte
             each["timeoutSeconds"] = 30
 
     async def asked() -> bool:
-        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        probe = await api.create(VMS, vm(namespace, "probe"), dry_run=True)
         return probe["spec"] != vm(namespace, "probe")["spec"]
 
     async def forgotten() -> bool:
-        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        probe = await api.create(VMS, vm(namespace, "probe"), dry_run=True)
         try:
             await api.create(POOLS, pool(namespace, "probe"), dry_run=True)
         except ApiError:
@@ -255,11 +254,11 @@ async def test_a_vm_that_is_older_than_poolhouse_keeps_what_its_guest_has(admiss
     older["spec"]["template"]["spec"] = {"domain": {"devices": {}, "memory": {"guest": "128Mi"}}, "volumes": volumes}
 
     async def is_stored_as_written() -> bool:
-        probe = await api.create(MACHINES, older, dry_run=True)
+        probe = await api.create(VMS, older, dry_run=True)
         return "disks" not in domain_of(probe)["devices"]
 
     await eventually(is_stored_as_written)
-    stored = await api.create(MACHINES, older)
+    stored = await api.create(VMS, older)
     guest = json.loads(json.dumps(older["spec"]["template"]["spec"]))
     guest["domain"]["devices"] = {
         "disks": [{"name": "root", "disk": {"bus": "sata"}}],
@@ -270,17 +269,17 @@ async def test_a_vm_that_is_older_than_poolhouse_keeps_what_its_guest_has(admiss
     instance["metadata"] = {"namespace": namespace, "name": "web"}
     interfaces = [{"name": "default", "mac": "02:54:00:12:34:56", "infoSource": "domain"}]
     status = {"phase": "Running", "machine": {"type": "pc-q35-7.2"}, "interfaces": interfaces}
-    await api.create(INSTANCES, {**instance, "status": status})
-    await api.patch(MACHINES, namespace, "web", {"status": {"created": True, "ready": True}}, subresource="status")
+    await api.create(VMIS, {**instance, "status": status})
+    await api.patch(VMS, namespace, "web", {"status": {"created": True, "ready": True}}, subresource="status")
     await api.patch(NAMESPACES, None, namespace, {"metadata": {"labels": {"poolhouse.dev/defaulting": None}}})
 
     async def is_selected() -> bool:
-        probe = await api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+        probe = await api.create(VMS, vm(namespace, "probe"), dry_run=True)
         return probe["spec"] != vm(namespace, "probe")["spec"]
 
     await eventually(is_selected)
     stop = {"metadata": {"uid": stored["metadata"]["uid"]}, "spec": {"running": False}}
-    stopped = domain_of(await api.patch(MACHINES, namespace, "web", stop))
+    stopped = domain_of(await api.patch(VMS, namespace, "web", stop))
     assert stopped["machine"] == {"type": "pc-q35-7.2"}
     assert stopped["devices"]["disks"] == [{"name": "root", "disk": {"bus": "sata"}}]
     assert stopped["devices"]["interfaces"] == [
@@ -290,14 +289,14 @@ async def test_a_vm_that_is_older_than_poolhouse_keeps_what_its_guest_has(admiss
 
 @pytest.mark.sentence("4.1")
 async def test_a_vm_is_stored_with_defaults(admission: Admission, namespace: str) -> None:
-    made = await admission.api.create(MACHINES, vm(namespace))
+    made = await admission.api.create(VMS, vm(namespace))
     assert undefaulted_fields(made) == []
-    assert made == await admission.api.get(MACHINES, namespace, "web")
+    assert made == await admission.api.get(VMS, namespace, "web")
 
 
 async def test_a_changed_kubevirt_object_is_sent_with_the_next_vm(admission: Admission, namespace: str) -> None:
     async def network() -> Any:
-        await admission.api.create(MACHINES, vm(namespace, "asks"), dry_run=True)
+        await admission.api.create(VMS, vm(namespace, "asks"), dry_run=True)
         return at(admission.defaulter.kubevirt, "spec", "configuration", "network", "defaultNetworkInterface")
 
     async def binding(name: str | None) -> None:
@@ -368,7 +367,7 @@ async def test_a_webhook_that_runs_later_is_detected(admission: Admission, names
     async with meddling(admission, namespace, {"op": "add", "path": "0", "value": injected}):
 
         async def noticed() -> bool:
-            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            made = await admission.api.create(VMS, vm(namespace, "late"), dry_run=True)
             first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
             return first == injected and await counted(admission, "HardwareUndefaulted")
 
@@ -381,7 +380,7 @@ async def test_a_disk_that_a_later_webhook_adds_gets_its_address(admission: Admi
     async with meddling(admission, namespace, {"op": "add", "path": "0", "value": injected}):
 
         async def complete() -> bool:
-            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            made = await admission.api.create(VMS, vm(namespace, "late"), dry_run=True)
             first = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0)
             return first["name"] == "injected" and bool(first["disk"].get("pciAddress"))
 
@@ -394,7 +393,7 @@ async def test_a_webhook_that_changes_an_address_later_is_detected(admission: Ad
     async with meddling(admission, namespace, change):
 
         async def noticed() -> bool:
-            made = await admission.api.create(MACHINES, vm(namespace, "late"), dry_run=True)
+            made = await admission.api.create(VMS, vm(namespace, "late"), dry_run=True)
             disk = at(made, "spec", "template", "spec", "domain", "devices", "disks", 0, "disk")
             return bool(disk["pciAddress"] == "0000:1f:00.0") and await counted(admission, "HardwareChanged")
 
@@ -405,7 +404,7 @@ async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
     admission: Admission, namespace: str
 ) -> None:
     before = await reviewed(admission, "validate")
-    await admission.api.create(MACHINES, vm(namespace, "complete"))
+    await admission.api.create(VMS, vm(namespace, "complete"))
     assert await reviewed(admission, "validate") == before
     configuration = await admission.api.get(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION)
     configuration["webhooks"][0]["reinvocationPolicy"] = "Never"
@@ -413,7 +412,7 @@ async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
     async with meddling(admission, namespace, {"op": "remove", "path": "0/disk/pciAddress"}):
 
         async def asked() -> bool:
-            await admission.api.create(MACHINES, vm(namespace, "incomplete"), dry_run=True)
+            await admission.api.create(VMS, vm(namespace, "incomplete"), dry_run=True)
             return await reviewed(admission, "validate") > before
 
         await eventually(asked)
@@ -424,9 +423,7 @@ async def test_only_the_controllers_create_complete_vms_without_a_review(admissi
         headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
         body = {**complete, "metadata": {**complete["metadata"], "namespace": namespace, "name": name}}
         query = {"fieldManager": manager} if manager else {}
-        stored: Json = await admission.api.request(
-            "POST", MACHINES.path(namespace), body=body, headers=headers, query=query
-        )
+        stored: Json = await admission.api.request("POST", VMS.path(namespace), body=body, headers=headers, query=query)
         return stored
 
     complete = vm(namespace)
@@ -440,7 +437,7 @@ async def test_only_the_controllers_create_complete_vms_without_a_review(admissi
     await creates("third", "alice")
     await creates("fourth", controllers, "")  # a complete VM of a template
     assert await reviewed(admission, "mutate") == before + 3
-    await admission.api.patch(MACHINES, namespace, "second", {"spec": {"running": False}})
+    await admission.api.patch(VMS, namespace, "second", {"spec": {"running": False}})
     assert await reviewed(admission, "mutate") == before + 4
 
 
@@ -466,7 +463,7 @@ HARDWARE: dict[str, Json] = {
 async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(
     admission: Admission, namespace: str
 ) -> None:
-    first = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
+    first = await admission.api.create(VMS, vm(namespace), dry_run=True)
     headers = {"Impersonate-User": service_account_user("controllers"), "Impersonate-Group": "system:masters"}
     query = {"fieldManager": CONTROLLERS, "dryRun": "All"}
     found, known = dict[str, bool](), dict[str, bool]()
@@ -475,7 +472,7 @@ async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(
         document["metadata"] = {"name": "a", "namespace": namespace, "annotations": first["metadata"]["annotations"]}
         at(document, "spec", "template", "spec", "domain", "devices").update(change)
         before = await reviewed(admission, "mutate")
-        await admission.api.request("POST", MACHINES.path(namespace), body=document, headers=headers, query=query)
+        await admission.api.request("POST", VMS.path(namespace), body=document, headers=headers, query=query)
         found[name] = await reviewed(admission, "mutate") > before
         known[name] = webhooks.always_reviewed(document)
     assert found == known
@@ -502,16 +499,16 @@ async def counted(admission: Admission, reason: str) -> bool:
 
 @pytest.mark.sentence("4.23")
 async def test_a_dry_run_returns_the_defaulted_vm_and_stores_nothing(admission: Admission, namespace: str) -> None:
-    shown = await admission.api.create(MACHINES, vm(namespace), dry_run=True)
+    shown = await admission.api.create(VMS, vm(namespace), dry_run=True)
     with pytest.raises(NotFound):
-        await admission.api.get(MACHINES, namespace, "web")
-    assert (await admission.api.create(MACHINES, vm(namespace)))["spec"] == shown["spec"]
+        await admission.api.get(VMS, namespace, "web")
+    assert (await admission.api.create(VMS, vm(namespace)))["spec"] == shown["spec"]
 
 
 async def test_vms_with_generated_names_get_different_identities(admission: Admission, namespace: str) -> None:
     nameless = vm(namespace)
     nameless["metadata"] = {"generateName": "web-", "namespace": namespace}
-    made = [await admission.api.create(MACHINES, nameless) for _ in range(3)]
+    made = [await admission.api.create(VMS, nameless) for _ in range(3)]
     macs = {at(each, "spec", "template", "spec", "domain", "devices", "interfaces", 0, "macAddress") for each in made}
     assert len(macs) == 3
 
@@ -520,31 +517,31 @@ async def test_vms_with_generated_names_get_different_identities(admission: Admi
 async def test_a_refusal_by_the_defaulter_lists_every_problem(admission: Admission, namespace: str) -> None:
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
     with pytest.raises(Invalid) as refusal:
-        await admission.api.create(MACHINES, vm(namespace))
+        await admission.api.create(VMS, vm(namespace))
     assert [(cause["field"], cause["message"]) for cause in refusal.value.causes] == [("spec.a", "x"), ("b", "y")]
 
 
 async def test_status_finalizers_and_deletion_do_not_call_the_defaulter(admission: Admission, namespace: str) -> None:
     api = admission.api
-    await api.create(MACHINES, vm(namespace, finalizers=["test.dev/stay"]))
+    await api.create(VMS, vm(namespace, finalizers=["test.dev/stay"]))
     admission.defaulter.asked.clear()
-    await api.patch(MACHINES, namespace, "web", {"status": {"created": True}}, subresource="status")
-    await api.patch(MACHINES, namespace, "web", {"metadata": {"labels": {"a": "b"}}})
-    await api.delete(MACHINES, namespace, "web")
-    await api.patch(MACHINES, namespace, "web", {"metadata": {"finalizers": None}})
+    await api.patch(VMS, namespace, "web", {"status": {"created": True}}, subresource="status")
+    await api.patch(VMS, namespace, "web", {"metadata": {"labels": {"a": "b"}}})
+    await api.delete(VMS, namespace, "web")
+    await api.patch(VMS, namespace, "web", {"metadata": {"finalizers": None}})
     assert admission.defaulter.asked == []
     with pytest.raises(NotFound):
-        await api.get(MACHINES, namespace, "web")
+        await api.get(VMS, namespace, "web")
 
 
 async def test_opted_out_vms_and_namespaces_are_not_changed(admission: Admission, namespace: str) -> None:
     api = admission.api
-    labelled = await api.create(MACHINES, vm(namespace, labels={DEFAULTING: "disabled"}))
+    labelled = await api.create(VMS, vm(namespace, labels={DEFAULTING: "disabled"}))
     assert labelled["spec"] == vm(namespace)["spec"]
     await api.patch(NAMESPACES, None, namespace, {"metadata": {"labels": {DEFAULTING: "disabled"}}})
 
     async def left_alone() -> bool:
-        made = await api.create(MACHINES, vm(namespace, "other"), dry_run=True)
+        made = await api.create(VMS, vm(namespace, "other"), dry_run=True)
         return bool(made["spec"] == vm(namespace, "other")["spec"])
 
     await eventually(left_alone)
@@ -571,7 +568,7 @@ async def defaulting_controller(admission: Admission) -> AsyncIterator[Defaultin
 async def test_without_a_defaulter_a_vm_is_stored_with_the_annotation(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     warnings: list[str] = []
-    made = await admission.api.request("POST", MACHINES.path(namespace), body=vm(namespace), warnings=warnings)
+    made = await admission.api.request("POST", VMS.path(namespace), body=vm(namespace), warnings=warnings)
     assert made["metadata"]["annotations"] == {UNDEFAULTED: FailOpenReason.DEFAULTER_UNAVAILABLE}
     assert made["spec"] == vm(namespace)["spec"]
     assert len(warnings) == 1
@@ -583,7 +580,7 @@ async def test_a_duplicate_mac_address_is_reported(admission: Admission, namespa
         for name in ("web", "db"):
             made = vm(namespace, name)
             made["spec"]["template"]["spec"]["domain"]["devices"]["interfaces"][0]["macAddress"] = "02:00:00:00:00:01"
-            await admission.api.create(MACHINES, made)
+            await admission.api.create(VMS, made)
 
         async def told() -> bool:
             events, _ = await admission.api.list(EVENTS, namespace)
@@ -600,14 +597,14 @@ async def test_a_duplicate_mac_address_is_reported(admission: Admission, namespa
 @pytest.mark.sentence("4.34")
 async def test_a_vm_gets_defaults_once_the_defaulter_is_back(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
-    await admission.api.create(MACHINES, vm(namespace))
+    await admission.api.create(VMS, vm(namespace))
     async with defaulting_controller(admission):
         await asyncio.sleep(0.3)
-        assert undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
+        assert undefaulted_fields(await admission.api.get(VMS, namespace, "web"))
         await admission.defaulter_starts()
 
         async def complete() -> bool:
-            found = await admission.api.get(MACHINES, namespace, "web")
+            found = await admission.api.get(VMS, namespace, "web")
             return not undefaulted_fields(found) and UNDEFAULTED not in found["metadata"].get("annotations", {})
 
         await eventually(complete)
@@ -617,16 +614,16 @@ async def test_a_vm_gets_defaults_once_the_defaulter_is_back(admission: Admissio
             return [event["reason"] for event in events] == ["HardwareDecided"]
 
         await eventually(said)
-        at_rest = (await admission.api.get(MACHINES, namespace, "web"))["metadata"]["resourceVersion"]
+        at_rest = (await admission.api.get(VMS, namespace, "web"))["metadata"]["resourceVersion"]
         await asyncio.sleep(0.5)
-        assert (await admission.api.get(MACHINES, namespace, "web"))["metadata"]["resourceVersion"] == at_rest
+        assert (await admission.api.get(VMS, namespace, "web"))["metadata"]["resourceVersion"] == at_rest
 
 
 async def test_a_running_vm_gets_defaults_when_it_stops(admission: Admission, namespace: str) -> None:
     api = admission.api
     await admission.defaulter_ends()
-    await api.create(MACHINES, vm(namespace))
-    await api.patch(MACHINES, namespace, "web", {"status": {"created": True}}, subresource="status")
+    await api.create(VMS, vm(namespace))
+    await api.patch(VMS, namespace, "web", {"status": {"created": True}}, subresource="status")
     template = vm(namespace)["spec"]["template"]
     instance = {
         "apiVersion": "kubevirt.io/v1",
@@ -634,25 +631,25 @@ async def test_a_running_vm_gets_defaults_when_it_stops(admission: Admission, na
         "metadata": {"name": "web", "namespace": namespace, "finalizers": ["test.dev/stay"]},
         "spec": template["spec"],
     }
-    await api.create(INSTANCES, instance)
+    await api.create(VMIS, instance)
     await admission.defaulter_starts()
     async with defaulting_controller(admission):
         await asyncio.sleep(0.5)
-        assert undefaulted_fields(await api.get(MACHINES, namespace, "web"))
+        assert undefaulted_fields(await api.get(VMS, namespace, "web"))
         # It stops: its instance is going, and KubeVirt says so in the VM's status.
-        await api.delete(INSTANCES, namespace, "web")
-        await api.patch(MACHINES, namespace, "web", {"status": {"printableStatus": "Stopping"}}, subresource="status")
+        await api.delete(VMIS, namespace, "web")
+        await api.patch(VMS, namespace, "web", {"status": {"printableStatus": "Stopping"}}, subresource="status")
 
         async def complete() -> bool:
-            return not undefaulted_fields(await api.get(MACHINES, namespace, "web"))
+            return not undefaulted_fields(await api.get(VMS, namespace, "web"))
 
         await eventually(complete)
-    await api.patch(INSTANCES, namespace, "web", {"metadata": {"finalizers": None}})
+    await api.patch(VMIS, namespace, "web", {"metadata": {"finalizers": None}})
 
 
 async def test_a_vm_that_cannot_be_defaulted_is_not_written_repeatedly(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
-    await admission.api.create(MACHINES, vm(namespace))
+    await admission.api.create(VMS, vm(namespace))
     admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad")]
     await admission.defaulter_starts()
     async with defaulting_controller(admission):
@@ -671,12 +668,12 @@ async def test_a_vm_that_cannot_be_defaulted_is_not_written_repeatedly(admission
 
 async def test_without_a_webhook_a_controller_defaults_a_vm(admission: Admission, namespace: str) -> None:
     await admission.webhook_ends()
-    made = await admission.api.create(MACHINES, vm(namespace))
+    made = await admission.api.create(VMS, vm(namespace))
     assert made["spec"] == vm(namespace)["spec"]
     async with defaulting_controller(admission):
 
         async def complete() -> bool:
-            return not undefaulted_fields(await admission.api.get(MACHINES, namespace, "web"))
+            return not undefaulted_fields(await admission.api.get(VMS, namespace, "web"))
 
         await eventually(complete)
 
@@ -684,10 +681,10 @@ async def test_without_a_webhook_a_controller_defaults_a_vm(admission: Admission
 @pytest_asyncio.fixture
 async def elders(api: Api, namespace: str) -> None:
     """VMs that were there before the webhook, by a second at least: a creation time knows no less."""
-    made = [await api.create(MACHINES, vm(namespace, name)) for name in ("elder", "asking")]
+    made = [await api.create(VMS, vm(namespace, name)) for name in ("elder", "asking")]
 
     async def passed() -> bool:
-        now = await api.create(MACHINES, vm(namespace, "now"), dry_run=True)
+        now = await api.create(VMS, vm(namespace, "now"), dry_run=True)
         return bool(now["metadata"]["creationTimestamp"] > made[-1]["metadata"]["creationTimestamp"])
 
     await eventually(passed)
@@ -703,19 +700,19 @@ async def test_older_and_exempt_vms_are_not_changed(
     await api.patch(CONFIGURATIONS[0], None, webhooks.DEFAULTING_CONFIGURATION, path, kind="json")
     await admission.webhook_ends()
     for where, name in ((exempt, "exempt"), (namespace, "young")):
-        await api.create(MACHINES, vm(where, name))
-    await api.patch(MACHINES, namespace, "asking", {"metadata": {"annotations": {UNDEFAULTED: "Asked"}}})
+        await api.create(VMS, vm(where, name))
+    await api.patch(VMS, namespace, "asking", {"metadata": {"annotations": {UNDEFAULTED: "Asked"}}})
 
     async with defaulting_controller(admission) as controller:
         for name in ("young", "asking"):
 
             async def complete(name: str = name) -> bool:
-                return not undefaulted_fields(await api.get(MACHINES, namespace, name))
+                return not undefaulted_fields(await api.get(VMS, namespace, name))
 
             await eventually(complete)
         await eventually(lambda: not len(controller.controller.queue))
         for where, name in ((namespace, "elder"), (exempt, "exempt")):
-            found = await api.get(MACHINES, where, name)
+            found = await api.get(VMS, where, name)
             assert (found["spec"], found["metadata"].get("annotations")) == (vm(where, name)["spec"], None)
     await api.delete(NAMESPACES, None, exempt)
 
@@ -733,13 +730,13 @@ async def test_an_older_vm_that_restarts_keeps_the_mac_address_of_its_guest(
         "name": "elder",
         "labels": {"poolhouse.dev/defaulting": "disabled"},
     }
-    await api.create(INSTANCES, {**instance, "status": {"phase": "Running", "interfaces": interfaces}})
+    await api.create(VMIS, {**instance, "status": {"phase": "Running", "interfaces": interfaces}})
 
     async def status(**values: Any) -> None:
-        await api.patch(MACHINES, namespace, "elder", {"status": values}, subresource="status")
+        await api.patch(VMS, namespace, "elder", {"status": values}, subresource="status")
 
     async def macs() -> list[Any]:
-        found = domain_of(await api.get(MACHINES, namespace, "elder"))["devices"]["interfaces"]
+        found = domain_of(await api.get(VMS, namespace, "elder"))["devices"]["interfaces"]
         return [each.get("macAddress") for each in found]
 
     async with defaulting_controller(admission) as controller:
@@ -748,21 +745,21 @@ async def test_an_older_vm_that_restarts_keeps_the_mac_address_of_its_guest(
         assert await macs() == [None]
         await status(ready=False, printableStatus="Stopping")
         await until(macs, ["02:54:00:12:34:56"])
-        kept = await api.get(MACHINES, namespace, "elder")
+        kept = await api.get(VMS, namespace, "elder")
         await status(printableStatus="Stopped")
         await eventually(lambda: not len(controller.controller.queue))
-        assert (await api.get(MACHINES, namespace, "elder"))["spec"] == kept["spec"]
+        assert (await api.get(VMS, namespace, "elder"))["spec"] == kept["spec"]
 
 
 async def test_many_undefaulted_vms_all_get_defaults(admission: Admission, namespace: str) -> None:
     await admission.defaulter_ends()
     async with defaulting_controller(admission):
         for number in range(30):
-            await admission.api.create(MACHINES, vm(namespace, f"web-{number}"))
+            await admission.api.create(VMS, vm(namespace, f"web-{number}"))
         await admission.defaulter_starts()
 
         async def complete() -> bool:
-            machines, _ = await admission.api.list(MACHINES, namespace)
+            machines, _ = await admission.api.list(VMS, namespace)
             return not any(undefaulted_fields(machine) for machine in machines)
 
         await eventually(complete)
@@ -874,25 +871,24 @@ async def test_booleans_in_selectors_become_strings(admission: Admission, namesp
 
 
 ROLES = Resource("rbac.authorization.k8s.io", "v1", "clusterroles", "ClusterRole", namespaced=False)
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 
 async def token(api: Api, namespace: str, *plurals: str) -> str:
     """Of a new ServiceAccount that may create and patch these, in this namespace, and is known to."""
     name = "jane" if plurals else "nobody"
-    await api.create(ACCOUNTS, {"metadata": {"name": name, "namespace": namespace}})
+    await api.create(SERVICE_ACCOUNTS, {"metadata": {"name": name, "namespace": namespace}})
     if plurals:
         groups, verbs = ["kubevirt.io", "poolhouse.dev"], ["create", "patch"]
         rules = [{"apiGroups": groups, "resources": list(plurals), "verbs": verbs}]
         await api.request(
             "POST",
-            f"/apis/{BINDINGS.group}/v1/namespaces/{namespace}/roles",
+            f"/apis/{ROLE_BINDINGS.group}/v1/namespaces/{namespace}/roles",
             body={"metadata": {"name": name, "namespace": namespace}, "rules": rules},
         )
         subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        role = {"apiGroup": BINDINGS.group, "kind": "Role", "name": name}
+        role = {"apiGroup": ROLE_BINDINGS.group, "kind": "Role", "name": name}
         body = {"metadata": {"name": name, "namespace": namespace}, "roleRef": role, "subjects": [subject]}
-        await api.create(BINDINGS, body)
+        await api.create(ROLE_BINDINGS, body)
     found = await token_of(api, namespace, name)
 
     async def granted(plural: str) -> bool:
@@ -919,8 +915,8 @@ async def test_a_dry_run_returns_what_a_creation_stores(admission: Admission, na
     status, told = await admission.dry_run(vm(namespace), jane)
     assert (status, told["allowed"], told["problems"]) == (200, True, [])
     with pytest.raises(NotFound):
-        await admission.api.get(MACHINES, namespace, "web")
-    made = await admission.api.create(MACHINES, vm(namespace))
+        await admission.api.get(VMS, namespace, "web")
+    made = await admission.api.create(VMS, vm(namespace))
     assert told["object"]["spec"] == made["spec"]
 
 
@@ -947,7 +943,7 @@ async def test_a_dry_run_needs_the_right_to_create(admission: Admission, namespa
 async def test_an_existing_name_is_a_problem_of_the_name(
     admission: Admission, namespace: str, control_plane: Any
 ) -> None:
-    await admission.api.create(MACHINES, vm(namespace))
+    await admission.api.create(VMS, vm(namespace))
     jane = await token(admission.api, namespace, "virtualmachines")
 
     async def told() -> bool:
@@ -1003,7 +999,7 @@ async def libvirt(
 async def test_a_stored_vm_has_the_defaults_of_libvirt(libvirt: Admission, namespace: str) -> None:
     api = libvirt.api
     disks = [{"name": "root", "disk": {"bus": "virtio"}}, {"name": "data", "disk": {"bus": "sata"}}]
-    made = await api.create(MACHINES, vm(namespace, "web", *disks))
+    made = await api.create(VMS, vm(namespace, "web", *disks))
     domain = made["spec"]["template"]["spec"]["domain"]
     assert domain["machine"]["type"].startswith("pc-q35-")
     assert domain["devices"]["disks"][0]["disk"]["pciAddress"] == "0000:07:00.0"
@@ -1011,7 +1007,7 @@ async def test_a_stored_vm_has_the_defaults_of_libvirt(libvirt: Admission, names
     # A bare manifest again, with one disk more: what was decided stays, and only the new disk is decided.
     more = vm(namespace, "web", *disks, {"name": "more", "disk": {"bus": "virtio"}})
     more["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
-    changed = await api.replace(MACHINES, more)
+    changed = await api.replace(VMS, more)
     after = changed["spec"]["template"]["spec"]["domain"]
     assert after["devices"]["disks"][:2] == domain["devices"]["disks"]
     assert after["devices"]["interfaces"] == domain["devices"]["interfaces"]
@@ -1053,15 +1049,15 @@ async def test_defaults_give_way_to_the_author(
         command = (KUBECTL, f"--kubeconfig={control_plane.kubeconfig}", "apply", "-f", str(tmp_path / "vm.json"))
         process = await asyncio.create_subprocess_exec(*map(str, command))
         assert await process.wait() == 0
-        return await api.get(MACHINES, namespace, "web")
+        return await api.get(VMS, namespace, "web")
 
     async def server_side_apply(document: Json) -> Json:
-        return await api.patch(MACHINES, namespace, "web", document, kind="apply", field_manager="tests")
+        return await api.patch(VMS, namespace, "web", document, kind="apply", field_manager="tests")
 
     if way == "apply" and KUBECTL is None:
         pytest.skip("needs kubectl")
     create = {"apply": kubectl_apply, "server-side apply": server_side_apply}.get(way)
-    made = await (create(manifest) if create else api.create(MACHINES, manifest))
+    made = await (create(manifest) if create else api.create(VMS, manifest))
     assert domain_of(made)["memory"]["guest"] == "128Mi"
     assert domain_of(made)["devices"]["video"] == {"type": "vga"}
 
@@ -1072,12 +1068,12 @@ async def test_defaults_give_way_to_the_author(
         changed = await create(edited)
     elif way == "replace":
         edited["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"]
-        changed = await api.replace(MACHINES, edited)
+        changed = await api.replace(VMS, edited)
     else:
         disks = [{"name": "root", "disk": {**domain_of(made)["devices"]["disks"][0]["disk"], "bus": "sata"}}]
         change = {**CONTRADICTION, "devices": {**CONTRADICTION["devices"], "disks": disks}}
         patch = {"spec": {"template": {"spec": {"domain": change}}}}
-        changed = await api.patch(MACHINES, namespace, "web", patch)
+        changed = await api.patch(VMS, namespace, "web", patch)
     after = domain_of(changed)
     assert after["memory"]["guest"] == "256Mi"
     assert "video" not in after["devices"]
@@ -1096,7 +1092,7 @@ async def test_defaults_give_way_to_the_author(
     else:
         for memory in ("400Mi", "500Mi"):
             own["resources"] = {"requests": {"memory": memory}}
-            changed = await api.patch(MACHINES, namespace, "web", {"spec": {"template": {"spec": {"domain": own}}}})
+            changed = await api.patch(VMS, namespace, "web", {"spec": {"template": {"spec": {"domain": own}}}})
     assert domain_of(changed)["memory"]["guest"] == "300Mi"
     assert domain_of(changed)["resources"]["requests"]["memory"] == "500Mi"
 
@@ -1110,7 +1106,7 @@ async def test_five_mistakes_are_five_problems_with_paths(libvirt: Admission, na
     domain["firmware"] = {"uuid": "abacus"}
     domain["devices"]["interfaces"][0] |= {"model": "abacus", "macAddress": "01:00:5e:00:00:01"}
     with pytest.raises(Invalid) as refusal:
-        await libvirt.api.create(MACHINES, bad)
+        await libvirt.api.create(VMS, bad)
     fields = {cause["field"].removeprefix("spec.template.spec.domain.") for cause in refusal.value.causes}
     assert fields >= {
         "machine.type",

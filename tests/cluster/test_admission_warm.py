@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.shared.pod_claims import claim_metadata
+from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import at
-from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.meta import IMAGE_ID, POD_UID, REQUESTER
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
@@ -27,8 +28,6 @@ Json = dict[str, Any]
 __all__ = ["admission", "api", "namespace"]
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-POOLS = Resource(WARM_POOL.group, WARM_POOL.versions[0], WARM_POOL.plural, WARM_POOL.kind)
-CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
 CONTAINER = {"name": "main", "image": "x"}
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
@@ -51,9 +50,9 @@ async def refusal(api: Api, resource: Resource, namespace: str, document: Json) 
 async def test_schema_and_checks_agree(api: Api, namespace: str) -> None:
     for row in test_warmpool.RIGHT:
         document = WARM_POOL.normalize(row.values[0])
-        assert await refusal(api, POOLS, namespace, document) is None, row.id
+        assert await refusal(api, WARM_POOLS, namespace, document) is None, row.id
     for row in test_warmpool.WRONG:
-        refused = await refusal(api, POOLS, namespace, WARM_POOL.normalize(row.values[0]))
+        refused = await refusal(api, WARM_POOLS, namespace, WARM_POOL.normalize(row.values[0]))
         if isinstance(refused, Invalid):
             fields = {str(cause.get("field", "")).removeprefix(".") for cause in refused.causes}
             ours = list(test_warmpool.told(row.values[0]))
@@ -136,21 +135,21 @@ async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim
 @pytest.mark.sentence("5.47")
 async def test_a_namespace_has_one_default_pool(admission: Admission, namespace: str) -> None:
     api = admission.api
-    await api.create(POOLS, here(warm_pool("first", default=True), namespace))
+    await api.create(WARM_POOLS, here(warm_pool("first", default=True), namespace))
     with pytest.raises(Invalid, match="first is this namespace's default pool"):
-        await api.create(POOLS, here(warm_pool("second", default=True), namespace))
-    await api.create(POOLS, here(warm_pool("second"), namespace))
+        await api.create(WARM_POOLS, here(warm_pool("second", default=True), namespace))
+    await api.create(WARM_POOLS, here(warm_pool("second"), namespace))
     with pytest.raises(Invalid, match="first is this namespace's default pool"):
-        await api.patch(POOLS, namespace, "second", {"spec": {"default": True}})
-    await api.patch(POOLS, namespace, "first", {"spec": {"default": False}})
-    await api.patch(POOLS, namespace, "second", {"spec": {"default": True}})
+        await api.patch(WARM_POOLS, namespace, "second", {"spec": {"default": True}})
+    await api.patch(WARM_POOLS, namespace, "first", {"spec": {"default": False}})
+    await api.patch(WARM_POOLS, namespace, "second", {"spec": {"default": True}})
 
 
 async def test_a_warm_pool_with_an_invalid_vm_is_denied(admission: Admission, namespace: str) -> None:
     wrong = warm_machine()
     wrong["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {}}]
     document = here(warm_pool(template={"metadata": {"labels": {"a": "b"}}, "spec": wrong}), namespace)
-    await admission.api.create(POOLS, document, dry_run=True)
+    await admission.api.create(WARM_POOLS, document, dry_run=True)
     tried = [asked for asked, *_ in admission.defaulter.asked if at(asked, "metadata", "labels") == {"a": "b"}]
     assert [at(each, "spec", "runStrategy") for each in tried] == ["Always"]
 
@@ -159,21 +158,21 @@ async def test_a_warm_pool_with_an_invalid_vm_is_denied(admission: Admission, na
 async def test_one_denial_lists_all_problems_of_a_warm_pool(admission: Admission, namespace: str) -> None:
     document = warm_pool("a.b", replicas="2", maxTotal=1, placements=[{"name": "x", "weight": 0}])
     with pytest.raises(Invalid) as refused:
-        await admission.api.create(POOLS, here(document, namespace))
+        await admission.api.create(WARM_POOLS, here(document, namespace))
     fields = {cause["field"] for cause in refused.value.causes}
     assert fields == {"metadata.name", "spec.replicas", "spec.placements"}
 
 
 async def test_a_warm_pool_needs_the_right_to_create_vms(admission: Admission, namespace: str) -> None:
-    jane = await token(admission.api, namespace, POOLS.plural)
+    jane = await token(admission.api, namespace, WARM_POOLS.plural)
     for document, what in ((warm_pool(), "virtualmachines"), (ec2_pool(), "ec2instances")):
         body = here(document, namespace)
         with pytest.raises(Forbidden, match=f"may not create {what}"):
-            await admission.api.request("POST", POOLS.path(namespace), body=body, token=jane)
+            await admission.api.request("POST", WARM_POOLS.path(namespace), body=body, token=jane)
 
 
 async def test_the_examples_are_admitted(admission: Admission, namespace: str) -> None:
     for name in ("warm-pool.yaml", "claim.yaml"):
         for document in yaml.safe_load_all((EXAMPLES / name).read_text()):
-            resource = POOLS if document["kind"] == WARM_POOL.kind else CLAIMS
+            resource = WARM_POOLS if document["kind"] == WARM_POOL.kind else CLAIMS
             await admission.api.request("POST", resource.path(namespace), body=document, query=STRICT)

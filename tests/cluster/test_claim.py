@@ -33,7 +33,7 @@ from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.metrics import PREFIX
-from poolhouse.runtime.resource import NODES, SECRETS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import NODES, SECRETS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
@@ -41,12 +41,11 @@ from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import PATIENCE_SECONDS, instancetype, until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import RunningControllers, controllers, template
+from tests.resources import ROLE_BINDINGS, ROLES
 
 Json = dict[str, Any]
 
 CI = Path(__file__).parents[2] / "examples" / "ci"
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 """in the test that kills controllers"""
 
@@ -274,7 +273,7 @@ async def allow_secrets(desk: Counter) -> None:
     (section,) = (each for each in re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL) if "kind: RoleBinding" in each)
     for document in yaml.safe_load_all(section):
         document["metadata"]["namespace"] = desk.namespace
-        await desk.api.create(ROLES if document["kind"] == "Role" else BINDINGS, document)
+        await desk.api.create(ROLES if document["kind"] == "Role" else ROLE_BINDINGS, document)
 
 
 async def test_vms_are_created_for_overrides(desk: Counter, running: RunningControllers) -> None:

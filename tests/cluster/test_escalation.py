@@ -14,20 +14,19 @@ import pytest_asyncio
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import VMS, Resource
 from tests.cluster.replicating import the_set
-from tests.cluster.test_admission import MACHINES, Admission, admission, eventually, pool, token, vm
+from tests.cluster.test_admission import Admission, admission, eventually, pool, token, vm
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds.documents import changed
 from tests.kinds.warm import warm_pool
+from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 
 Json = dict[str, Any]
 
 __all__ = ["admission", "api", "namespace"]
 
 GROUP = "admissionregistration.k8s.io"
-POLICIES = Resource(GROUP, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", namespaced=False)
-BINDINGS = Resource(GROUP, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
 SIDECARS = "hooks.kubevirt.io/hookSidecars"
 INNER = "(object.kind == 'VirtualMachine' ? object.spec.template : object)"
 RULES = {
@@ -74,19 +73,19 @@ async def strict(api: Api, namespace: str) -> AsyncIterator[None]:
     }
     binding = {"policyName": namespace, "validationActions": ["Deny"]}
     try:
-        await api.create(POLICIES, {"metadata": {"name": namespace}, "spec": spec})
-        await api.create(BINDINGS, {"metadata": {"name": namespace}, "spec": binding})
+        await api.create(ADMISSION_POLICIES, {"metadata": {"name": namespace}, "spec": spec})
+        await api.create(ADMISSION_POLICY_BINDINGS, {"metadata": {"name": namespace}, "spec": binding})
         await eventually(lambda: _refused(api, tried("accounts", vm(namespace))))
         yield
     finally:
-        for resource in (BINDINGS, POLICIES):
+        for resource in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
             with suppress(NotFound):
                 await api.delete(resource, None, namespace)
 
 
 async def _refused(api: Api, document: Json) -> bool:
     try:
-        await api.create(MACHINES, document, dry_run=True)
+        await api.create(VMS, document, dry_run=True)
     except ApiError as error:
         return "not allowed" in error.message
     return False

@@ -10,10 +10,11 @@ import pytest
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import CONFIG_MAPS, VMS, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.test_engine import delete_all
 from tests.conftest import RUNS_GUESTS, stack
+from tests.resources import ROLE_BINDINGS
 from tests.waiting import eventually
 
 Json = dict[str, Any]
@@ -76,7 +77,6 @@ BINDING: Json = {
     "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
     "subjects": [{"kind": "ServiceAccount", "name": "poolhouse-controllers", "namespace": "poolhouse-system"}],
 }
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 
 
 async def test_an_application_runs_in_a_real_guest_that_waited_for_it(tmp_path_factory: pytest.TempPathFactory) -> None:
@@ -84,7 +84,7 @@ async def test_an_application_runs_in_a_real_guest_that_waited_for_it(tmp_path_f
     with stack(paths, "--engine", "qemu", "--guest-agent"):
         async with await Api.connect(paths.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
             await api.create(CONFIG_MAPS, SETTINGS)
-            await api.create(BINDINGS, BINDING)
+            await api.create(ROLE_BINDINGS, BINDING)
             await api.create(WARM_POOLS, POOL)
 
             async def is_ready() -> bool:

@@ -17,6 +17,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from controllers.pool.observe import POOLS
 from poolhouse.api.kinds import KINDS, POOL, kubevirt, meta
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kinds.validation import schema_errors
@@ -24,7 +25,7 @@ from poolhouse.manifests import admission_policy, rbac, webhooks
 from poolhouse.manifests.crd import object_schema
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
-from poolhouse.runtime.resource import CRDS, NAMESPACES, Resource
+from poolhouse.runtime.resource import CRDS, NAMESPACES, VMIS, VMS, Resource
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_pool import RIGHT, WRONG
@@ -34,9 +35,6 @@ from tests.waiting import eventually
 
 Json = dict[str, Any]
 ALL = tuple(dict.fromkeys((*KINDS, *kubevirt.KUBEVIRT_KINDS, REPLICA_SET)))
-POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-INSTANCES = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
 STRICT = {"dryRun": "All", "fieldValidation": "Strict"}
 
 
@@ -320,16 +318,16 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
     }
     await _in_force(api, vm)
     with pytest.raises(Forbidden, match="written by Poolhouse only"):
-        await api.create(MACHINES, vm, dry_run=True)
+        await api.create(VMS, vm, dry_run=True)
     hidden = changed(vm, {"labels": {meta.CLAIM_UID: "1"}}, "spec", "template", "metadata")
     with pytest.raises(Forbidden):
-        await api.create(MACHINES, changed(hidden, {}, "metadata", "labels"), dry_run=True)
+        await api.create(VMS, changed(hidden, {}, "metadata", "labels"), dry_run=True)
     ours = {"Impersonate-User": writer, "Impersonate-Group": "system:masters"}
-    await api.request("POST", MACHINES.path(namespace), body=vm, headers=ours)
-    await api.patch(MACHINES, namespace, "vm", {"metadata": {"labels": {"theirs": "x"}}})
+    await api.request("POST", VMS.path(namespace), body=vm, headers=ours)
+    await api.patch(VMS, namespace, "vm", {"metadata": {"labels": {"theirs": "x"}}})
     for change in ({meta.POOL_UID: "2"}, {meta.POOL_UID: None}, {meta.WARM_STATE: "Ready"}):
         with pytest.raises(Forbidden):
-            await api.patch(MACHINES, namespace, "vm", {"metadata": {"labels": change}})
+            await api.patch(VMS, namespace, "vm", {"metadata": {"labels": change}})
 
 
 async def test_who_copies_labels_of_ours_to_vmis_introduces_them_on_no_vm(api: Api, namespace: str) -> None:
@@ -361,23 +359,23 @@ async def test_who_copies_labels_of_ours_to_vmis_introduces_them_on_no_vm(api: A
             headers["Content-Type"] = "application/merge-patch+json"
         return await api.request(method, path, body=document, headers=headers)
 
-    await _refused(lambda: write(copier, MACHINES, vm("restored", forged)))
+    await _refused(lambda: write(copier, VMS, vm("restored", forged)))
     for document in (vm("restored", forged), vm("restored", {}, forged), vm("cloned", {meta.MIGRATION_POLICY: "p"})):
         with pytest.raises(Forbidden, match="written by Poolhouse only"):
-            await write(copier, MACHINES, document)
+            await write(copier, VMS, document)
     with pytest.raises(Forbidden):
-        await write(copier, INSTANCES, vmi("of-a-set", "VirtualMachineInstanceReplicaSet"))
+        await write(copier, VMIS, vmi("of-a-set", "VirtualMachineInstanceReplicaSet"))
 
-    await write(writer, MACHINES, vm("stored", forged, forged))
-    await write(copier, MACHINES, {"metadata": {"annotations": {"restored": "true"}}}, "PATCH", "stored")
-    await write(copier, INSTANCES, vmi("stored", "VirtualMachine"))
+    await write(writer, VMS, vm("stored", forged, forged))
+    await write(copier, VMS, {"metadata": {"annotations": {"restored": "true"}}}, "PATCH", "stored")
+    await write(copier, VMIS, vmi("stored", "VirtualMachine"))
     with pytest.raises(Forbidden):
-        await write(copier, MACHINES, {"metadata": {"labels": {meta.CLAIM_UID: "2"}}}, "PATCH", "stored")
+        await write(copier, VMS, {"metadata": {"labels": {meta.CLAIM_UID: "2"}}}, "PATCH", "stored")
 
 
 async def _in_force(api: Api, refused: Json) -> None:
     """The API server reads its policies a moment after they are written."""
-    await _refused(lambda: api.create(MACHINES, refused, dry_run=True))
+    await _refused(lambda: api.create(VMS, refused, dry_run=True))
 
 
 async def _refused(call: Callable[[], Awaitable[Any]]) -> None:
@@ -513,8 +511,8 @@ async def test_the_webhook_creates_vms_in_dry_runs_only(api: Api, namespace: str
         headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
         spec = {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}}
         metadata = {"name": name, "namespace": namespace}
-        body = {"apiVersion": MACHINES.api_version, "kind": MACHINES.kind, "metadata": metadata, "spec": spec}
-        return await api.request("POST", MACHINES.path(namespace), body=body, headers=headers, query=query)
+        body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec}
+        return await api.request("POST", VMS.path(namespace), body=body, headers=headers, query=query)
 
     number = count()
     await _refused(lambda: create(f"early-{next(number)}", user))

@@ -12,25 +12,23 @@ import pytest
 import pytest_asyncio
 import yaml
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.shared.sources import CRON_JOBS, JOBS
 from controllers.virtualnode.pod import TERMINAL
+from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import DEPLOYMENTS, NAMESPACES, PODS, VMS, Resource
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.processes import kill_controllers
+from tests.resources import SERVICE_ACCOUNTS, SERVICES
 from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pods"
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
-SERVICES = Resource("", "v1", "services", "Service")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
-SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
-CLAIMS, WARM_POOLS = Resource.of(CLAIM), Resource.of(WARM_POOL)
 KINDS = (PODS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS, SERVICES, WARM_POOLS)
 RESOURCES = {each.kind: each for each in KINDS}
 

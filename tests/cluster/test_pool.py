@@ -19,7 +19,7 @@ from poolhouse.api.kinds import KINDS, POOL, meta
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import Forbidden, Invalid, NotFound
-from poolhouse.runtime.resource import CRDS, NAMESPACES, PVCS, VMS, Resource
+from poolhouse.runtime.resource import CRDS, NAMESPACES, PVCS, VMS
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import (
     PATIENCE_SECONDS,
@@ -32,14 +32,12 @@ from tests.cluster.pooling import (
     until,
 )
 from tests.cluster.resting import rests
+from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, QUOTAS
 from tests.webhook.fake_defaulter import FakeDefaulter
 
 Json = dict[str, Any]
 
 ADMISSION = "admissionregistration.k8s.io"
-GUARDS = Resource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
-BINDINGS = Resource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
 
 
@@ -371,7 +369,7 @@ async def test_one_vm_that_is_refused_holds_up_no_others(
             await until(place.names, web(3, 4))
             await until(lambda: said(place, "ReplicaFailure", "Delete web-3"), True)
     finally:
-        for each in (BINDINGS, GUARDS):
+        for each in (ADMISSION_POLICY_BINDINGS, ADMISSION_POLICIES):
             await place.api.delete(each, None, place.namespace)
 
 
@@ -466,9 +464,9 @@ async def forbid(place: Place, allowed: str, refused: str) -> None:
     constraints = {"resourceRules": [{**rule, "resources": [VMS.plural]}], "namespaceSelector": here}
     validations = [{"expression": allowed, "message": "not today", "reason": "Forbidden"}]
     spec: Json = {"matchConstraints": constraints, "validations": validations}
-    await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
+    await place.api.create(ADMISSION_POLICIES, {"metadata": {"name": place.namespace}, "spec": spec})
     spec = {"policyName": place.namespace, "validationActions": ["Deny"]}
-    await place.api.create(BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
+    await place.api.create(ADMISSION_POLICY_BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
 
     async def holds() -> bool:
         probe = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "spec": template()["spec"]}

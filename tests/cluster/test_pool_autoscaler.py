@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
+from poolhouse.nodegroups.cluster import AUTOSCALERS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
 from poolhouse.service.certificates import new_ca, new_server_certificate
 from poolhouse.service.server import serve
 from tests.cluster.pooling import Place, controller, engine, until
+from tests.resources import SERVICES
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.slow
 
 Json = dict[str, Any]
 
-SERVICES = Resource("", "v1", "services", "Service")
 API_SERVICES = Resource("apiregistration.k8s.io", "v1", "apiservices", "APIService", namespaced=False)
-AUTOSCALERS = Resource("autoscaling", "v2", "horizontalpodautoscalers", "HorizontalPodAutoscaler")
 GROUP = "external.metrics.k8s.io"
 METRIC = "waiting-jobs"
 HOUR = timedelta(hours=1)

@@ -9,16 +9,15 @@ from typing import Any
 
 import pytest_asyncio
 
-from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
 from poolhouse.api.kinds.meta import NAMESPACE, SIM_PREFIX
 from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS, Resource
+from poolhouse.stack.engine.resources import MIGRATIONS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, instancetype, template, until
 from tests.cluster.test_pool import condition, said, status
 from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
-MIGRATIONS = Resource.of(VMI_MIGRATION)
 
 
 @pytest_asyncio.fixture

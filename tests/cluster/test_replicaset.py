@@ -21,22 +21,19 @@ from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.cli.main import poolhouse
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import CRDS, VMIS, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, CRDS, VMIS
 from poolhouse.stack.install import installable_kinds
 from tests.cluster.pooling import Running, garbage_collector_knows, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests
 from tests.kinds.documents import changed
+from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, QUOTAS
 from tests.waiting import eventually
 from tests.webhook.fake_defaulter import FakeDefaulter
 
 Json = dict[str, Any]
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 ADMISSION = "admissionregistration.k8s.io"
-GUARDS = Resource(ADMISSION, "v1", "validatingadmissionpolicies", "ValidatingAdmissionPolicy", False)
-BINDINGS = Resource(ADMISSION, "v1", "validatingadmissionpolicybindings", "ValidatingAdmissionPolicyBinding", False)
 
 
 @pytest_asyncio.fixture
@@ -225,8 +222,8 @@ async def test_a_refused_deletion_is_told_in_the_words_of_who_refuses(control_pl
             await until(lambda: said(place, "nobody deletes here"), True)
             assert await place.numbers() == (2, 0)
         finally:
-            await place.api.delete(BINDINGS, None, place.namespace)
-            await place.api.delete(GUARDS, None, place.namespace)
+            await place.api.delete(ADMISSION_POLICY_BINDINGS, None, place.namespace)
+            await place.api.delete(ADMISSION_POLICIES, None, place.namespace)
         await until(place.count, 1)
         await until(lambda: place.condition("ReplicaFailure"), None)
 
@@ -425,9 +422,9 @@ async def forbid_deletion(place: Place, why: str) -> None:
     constraints = {"resourceRules": [{**rule, "resources": [VMIS.plural]}], "namespaceSelector": here}
     validation = {"expression": "false", "message": why}
     spec: Json = {"matchConstraints": constraints, "validations": [validation]}
-    await place.api.create(GUARDS, {"metadata": {"name": place.namespace}, "spec": spec})
+    await place.api.create(ADMISSION_POLICIES, {"metadata": {"name": place.namespace}, "spec": spec})
     spec = {"policyName": place.namespace, "validationActions": ["Deny"]}
-    await place.api.create(BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
+    await place.api.create(ADMISSION_POLICY_BINDINGS, {"metadata": {"name": place.namespace}, "spec": spec})
     name = min(await place.names())
 
     async def refused() -> bool:

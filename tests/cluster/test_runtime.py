@@ -16,18 +16,16 @@ import pytest
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Expired, Invalid, NotFound
-from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.resource import LEASES, NAMESPACES, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, LEASES, NAMESPACES
 from tests.cluster.processes import Process
 from tests.cluster.proxy import Cable
 from tests.tokens import token_of
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
-MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-EVENTS = Resource("events.k8s.io", "v1", "events", "Event")
 LABEL = "runtime.test/ours"
 
 
@@ -78,7 +76,7 @@ async def running(informer: Informer[View]) -> AsyncIterator[None]:
 
 
 async def truth(api: Api, namespace: str) -> dict[str, View]:
-    items, _ = await api.list(MAPS, namespace, label_selector=LABEL)
+    items, _ = await api.list(CONFIG_MAPS, namespace, label_selector=LABEL)
     return {each.name: each for each in map(view, items)}
 
 
@@ -87,43 +85,45 @@ async def becomes(informer: Informer[View], expected: dict[str, View]) -> None:
 
 
 async def test_objects_are_made_changed_and_deleted_with_preconditions(api: Api, namespace: str) -> None:
-    made = await api.create(MAPS, config_map(namespace, "a", x="1"))
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "a", x="1"))
     with pytest.raises(AlreadyExists):
-        await api.create(MAPS, config_map(namespace, "a"))
-    changed = await api.patch(MAPS, namespace, "a", {"data": {"y": "2"}})
+        await api.create(CONFIG_MAPS, config_map(namespace, "a"))
+    changed = await api.patch(CONFIG_MAPS, namespace, "a", {"data": {"y": "2"}})
     assert changed["data"] == {"x": "1", "y": "2"}
     with pytest.raises(Conflict):
-        await api.replace(MAPS, made)
+        await api.replace(CONFIG_MAPS, made)
     with pytest.raises(Conflict):
-        await api.delete(MAPS, namespace, "a", uid="another")
+        await api.delete(CONFIG_MAPS, namespace, "a", uid="another")
     with pytest.raises(Conflict):
-        await api.delete(MAPS, namespace, "a", resource_version=made["metadata"]["resourceVersion"])
+        await api.delete(CONFIG_MAPS, namespace, "a", resource_version=made["metadata"]["resourceVersion"])
     uid, version = changed["metadata"]["uid"], changed["metadata"]["resourceVersion"]
-    await api.delete(MAPS, namespace, "a", uid=uid, resource_version=version)
+    await api.delete(CONFIG_MAPS, namespace, "a", uid=uid, resource_version=version)
     with pytest.raises(NotFound):
-        await api.get(MAPS, namespace, "a")
+        await api.get(CONFIG_MAPS, namespace, "a")
 
 
 async def test_a_dry_run_makes_nothing(api: Api, namespace: str) -> None:
-    await api.create(MAPS, config_map(namespace, "dry"), dry_run=True)
+    await api.create(CONFIG_MAPS, config_map(namespace, "dry"), dry_run=True)
     with pytest.raises(NotFound):
-        await api.get(MAPS, namespace, "dry")
+        await api.get(CONFIG_MAPS, namespace, "dry")
 
 
 async def test_a_refusal_names_every_field(api: Api, namespace: str) -> None:
     wrong = config_map(namespace, "Not A Name")
     wrong["metadata"]["labels"]["also wrong!"] = "x"
     with pytest.raises(Invalid) as caught:
-        await api.create(MAPS, wrong)
+        await api.create(CONFIG_MAPS, wrong)
     assert {cause["field"] for cause in caught.value.causes} == {"metadata.name", "metadata.labels"}
 
 
 async def test_applying_creates_and_owns(api: Api, namespace: str) -> None:
     wanted = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
     for _ in range(2):
-        await api.patch(MAPS, namespace, "applied", wanted, kind="apply", field_manager="test")
+        await api.patch(CONFIG_MAPS, namespace, "applied", wanted, kind="apply", field_manager="test")
     with pytest.raises(Conflict):
-        await api.patch(MAPS, namespace, "applied", wanted | {"data": {"a": "2"}}, kind="apply", field_manager="other")
+        await api.patch(
+            CONFIG_MAPS, namespace, "applied", wanted | {"data": {"a": "2"}}, kind="apply", field_manager="other"
+        )
 
 
 async def test_a_token_is_the_callers_and_not_ours(api: Api, namespace: str) -> None:
@@ -135,20 +135,20 @@ async def test_a_token_is_the_callers_and_not_ours(api: Api, namespace: str) -> 
 
 async def test_pages_are_one_list(api: Api, namespace: str) -> None:
     for number in range(25):
-        await api.create(MAPS, config_map(namespace, f"m{number}"))
-    sizes = [len(items) async for items, _ in api.pages(MAPS, namespace, label_selector=LABEL, page=10)]
+        await api.create(CONFIG_MAPS, config_map(namespace, f"m{number}"))
+    sizes = [len(items) async for items, _ in api.pages(CONFIG_MAPS, namespace, label_selector=LABEL, page=10)]
     assert sizes == [10, 10, 5]
-    items, version = await api.list(MAPS, namespace, label_selector=LABEL, page=7)
+    items, version = await api.list(CONFIG_MAPS, namespace, label_selector=LABEL, page=7)
     assert len({item["metadata"]["name"] for item in items}) == 25
     assert version.isdecimal()
 
 
 async def test_an_informer_follows_objects_of_more_than_a_megabyte(api: Api, namespace: str) -> None:
-    await api.create(MAPS, config_map(namespace, "before", text="x" * 1_040_000))
-    informer = Informer(api, MAPS, view, namespace=namespace, label_selector=LABEL)
+    await api.create(CONFIG_MAPS, config_map(namespace, "before", text="x" * 1_040_000))
+    informer = Informer(api, CONFIG_MAPS, view, namespace=namespace, label_selector=LABEL)
     async with running(informer):
-        await api.create(MAPS, config_map(namespace, "after", text="y" * 1_040_000))
-        await api.patch(MAPS, namespace, "before", {"data": {"text": "z" * 1_030_000}})
+        await api.create(CONFIG_MAPS, config_map(namespace, "after", text="y" * 1_040_000))
+        await api.patch(CONFIG_MAPS, namespace, "before", {"data": {"text": "z" * 1_030_000}})
         await becomes(informer, await truth(api, namespace))
         assert sorted(each.size for each in informer.store.all()) == [1_030_000, 1_040_000]
 
@@ -161,7 +161,7 @@ async def answers(api: Api) -> bool:
 
 
 async def watched(api: Api, namespace: str, version: str) -> None:
-    async with aclosing(api.watch(MAPS, namespace, resource_version=version, timeout_seconds=30)) as events:
+    async with aclosing(api.watch(CONFIG_MAPS, namespace, resource_version=version, timeout_seconds=30)) as events:
         async for _ in events:
             pass
 
@@ -172,9 +172,9 @@ async def test_a_store_is_the_truth_after_the_api_server_was_killed_in_the_middl
     """Objects come, change and go while the API server is killed and comes back, twice. Every call either happened or
     didn't; the store must end with what did."""
     port = urlsplit(api.host).port or 443
-    _, before = await api.list(MAPS, namespace)
+    _, before = await api.list(CONFIG_MAPS, namespace)
     changes: list[tuple[str | None, str | None]] = []
-    informer = Informer(api, MAPS, view, namespace=namespace, label_selector=LABEL)
+    informer = Informer(api, CONFIG_MAPS, view, namespace=namespace, label_selector=LABEL)
     informer.subscribe(lambda old, new: changes.append((old and old.name, new and new.name)))
     chance = random.Random(7)
     busy = True
@@ -185,11 +185,11 @@ async def test_a_store_is_the_truth_after_the_api_server_was_killed_in_the_middl
             with suppress(ApiError):
                 match chance.randrange(3):
                     case 0:
-                        await api.create(MAPS, config_map(namespace, name, x=str(chance.random())))
+                        await api.create(CONFIG_MAPS, config_map(namespace, name, x=str(chance.random())))
                     case 1:
-                        await api.patch(MAPS, namespace, name, {"data": {"x": str(chance.random())}})
+                        await api.patch(CONFIG_MAPS, namespace, name, {"data": {"x": str(chance.random())}})
                     case 2:
-                        await api.delete(MAPS, namespace, name)
+                        await api.delete(CONFIG_MAPS, namespace, name)
             await asyncio.sleep(0.01)
 
     async with running(informer):
@@ -268,7 +268,7 @@ async def test_a_cut_off_leader_has_stopped_before_another_begins(
 
 
 async def test_events_are_taken_and_counted(api: Api, namespace: str) -> None:
-    made = await api.create(MAPS, config_map(namespace, "pool"))
+    made = await api.create(CONFIG_MAPS, config_map(namespace, "pool"))
     regarding = {
         "apiVersion": "v1",
         "kind": "ConfigMap",

@@ -11,18 +11,10 @@ import pytest
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import namespace as place_of
-from tests.cluster.test_admission import (
-    KUBECTL,
-    MACHINES,
-    Admission,
-    api,
-    domain_of,
-    libvirt,
-    namespace,
-    real_defaulter,
-)
+from tests.cluster.test_admission import KUBECTL, Admission, api, domain_of, libvirt, namespace, real_defaulter
 
 __all__ = ["api", "libvirt", "namespace", "real_defaulter"]
 
@@ -86,7 +78,7 @@ def value(document: Json, path: str) -> Any:
 async def test_a_second_manager_conflicts_only_over_filled_lists(libvirt: Admission, namespace: str) -> None:
     async def apply(document: Json, manager: str, *, force: bool = False) -> Json:
         return await libvirt.api.patch(
-            MACHINES, namespace, "play", document, kind="apply", field_manager=manager, force=force
+            VMS, namespace, "play", document, kind="apply", field_manager=manager, force=force
         )
 
     async def conflicts(document: Json, manager: str) -> bool:
@@ -156,16 +148,16 @@ def playbook(namespace: str) -> Json:
 
 async def generations_after_patches(api: Api, namespace: str) -> list[int]:
     """The generations of a new VM, and after its whole manifest as a merge patch, twice. Ansible's module sends it."""
-    made = await api.create(MACHINES, playbook(namespace))
-    patched = [await api.patch(MACHINES, namespace, "play", playbook(namespace)) for _ in range(2)]
+    made = await api.create(VMS, playbook(namespace))
+    patched = [await api.patch(VMS, namespace, "play", playbook(namespace)) for _ in range(2)]
     assert [each["spec"] for each in patched] == [made["spec"]] * 2
     return [each["metadata"]["generation"] for each in (made, *patched)]
 
 
 async def test_a_whole_manifest_as_a_merge_patch_changes_nothing(libvirt: Admission, namespace: str) -> None:
     assert len(set(await generations_after_patches(libvirt.api, namespace))) == 1
-    stored = await libvirt.api.get(MACHINES, namespace, "play")
-    again = await libvirt.api.patch(MACHINES, namespace, "play", playbook(namespace))
+    stored = await libvirt.api.get(VMS, namespace, "play")
+    again = await libvirt.api.patch(VMS, namespace, "play", playbook(namespace))
     assert again["metadata"]["resourceVersion"] == stored["metadata"]["resourceVersion"]
     assert domain_of(stored)["devices"] != domain_of(playbook(namespace))["devices"], "admission has filled the lists"
 
@@ -194,14 +186,14 @@ async def test_a_user_edits_what_a_tool_applies(
 
     async def apply(*, force: bool = False) -> Json:
         document = playbook(namespace)
-        return await api.patch(MACHINES, namespace, "play", document, kind="apply", field_manager="tool", force=force)
+        return await api.patch(VMS, namespace, "play", document, kind="apply", field_manager="tool", force=force)
 
     first = await apply()
     command = (KUBECTL, f"--kubeconfig={control_plane.kubeconfig}", "-n", namespace, "edit", "vm", "play", "-o", "json")
     environment = {**os.environ, "KUBE_EDITOR": f"sed -i '{edit}'"}
     process = await asyncio.create_subprocess_exec(*map(str, command), env=environment)
     assert await process.wait() == 0
-    edited = await api.get(MACHINES, namespace, "play")
+    edited = await api.get(VMS, namespace, "play")
     assert edited["metadata"]["generation"] > first["metadata"]["generation"] or edited["metadata"]["labels"] != {
         "app": "test"
     }

@@ -22,24 +22,20 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from controllers.defaulting.observe import CONFIGURATIONS
+from controllers.pool.observe import POOLS
 from defaulter.contract import DEFAULTED_FIELDS, undefaulted_fields
 from defaulter.field_record import without
 from poolhouse.cli.main import poolhouse as cli
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.processes import find_processes
 from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
-MACHINES = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")
-POOLS = Resource("kubevirt.io", "v1", "virtualmachinepools", "VirtualMachinePool")
-CONFIGMAPS = Resource("", "v1", "configmaps", "ConfigMap")
-WEBHOOKS = Resource(
-    "admissionregistration.k8s.io", "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", False
-)
 CONTROL_PLANE_ONLY = [
     option for name in ("webhook", "defaulter", "controllers", "engine") for option in ("--without", name)
 ]
@@ -101,8 +97,8 @@ def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
             up = [("up", "--dir", str(paths.dir), "--detach", "-o", "json", *wanted[paths]) for paths in (one, two)]
             answers = list(threads.map(lambda command: poolhouse(*command), up))
         assert [json.loads(answer)["phase"] for answer in answers] == ["ready", "ready"]
-        call(one, lambda api: api.create(CONFIGMAPS, note("kept")))
-        assert call(one, lambda api: api.list(WEBHOOKS))[0]
+        call(one, lambda api: api.create(CONFIG_MAPS, note("kept")))
+        assert call(one, lambda api: api.list(CONFIGURATIONS))[0]
         kubeconfig, endpoints = one.kubeconfig.read_bytes(), json.loads(one.endpoints.read_text())
         assert set(endpoints) == {"apiserver", "webhook", "defaulter", "ca"}
 
@@ -112,10 +108,12 @@ def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
         assert status(two)["phase"] == "ready"
 
         poolhouse("up", "--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
-        assert call(one, lambda api: api.get(CONFIGMAPS, "default", "kept"))["metadata"]["name"] == "kept"
+        assert call(one, lambda api: api.get(CONFIG_MAPS, "default", "kept"))["metadata"]["name"] == "kept"
         assert one.kubeconfig.read_bytes() == kubeconfig
         assert json.loads(one.endpoints.read_text()) == {name: endpoints[name] for name in ("apiserver", "ca")}
-        assert call(one, lambda api: api.list(WEBHOOKS))[0] == [], "without the webhook, its configurations are removed"
+        assert call(one, lambda api: api.list(CONFIGURATIONS))[0] == [], (
+            "without the webhook, its configurations are removed"
+        )
 
         left = kill_supervisor(one)
         assert len(left) == 3, "parts outlive a supervisor that is killed"
@@ -141,7 +139,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 
 
 def test_the_example_pool_runs_with_defaulted_hardware(whole: StackPaths) -> None:
-    machines, _ = call(whole, lambda api: api.list(MACHINES, "default"))
+    machines, _ = call(whole, lambda api: api.list(VMS, "default"))
     assert sorted(machine["metadata"]["name"] for machine in machines) == [
         "my-vm-pool-1",
         "my-vm-pool-2",
@@ -173,13 +171,13 @@ def test_vms_of_a_known_shape_are_created_with_the_defaults_of_the_webhook(whole
         spec = {**machine["spec"], "template": {**template, "spec": without(template["spec"], record)}}
         given = {"apiVersion": machine["apiVersion"], "kind": machine["kind"], "metadata": metadata, "spec": spec}
         assert undefaulted_fields(given)
-        answered = call(whole, partial(Api.create, resource=MACHINES, body=given, dry_run=True))
+        answered = call(whole, partial(Api.create, resource=VMS, body=given, dry_run=True))
         assert answered["spec"] == machine["spec"]
         assert json.loads(answered["metadata"]["annotations"][DEFAULTED_FIELDS]) == record
 
 
 def named(paths: StackPaths, prefix: str) -> list[dict[str, Any]]:
-    machines, _ = call(paths, lambda api: api.list(MACHINES, "default"))
+    machines, _ = call(paths, lambda api: api.list(VMS, "default"))
     return [machine for machine in machines if machine["metadata"]["name"].startswith(prefix)]
 
 
@@ -214,7 +212,7 @@ def test_the_api_server_shows_its_certificate_to_the_webhook(whole: StackPaths) 
         "spec": {"runStrategy": "Halted", "template": template},
     }
     with pytest.raises(ApiError) as denied:
-        call(whole, lambda api: api.create(MACHINES, vm))
+        call(whole, lambda api: api.create(VMS, vm))
     assert "spec.template.spec.domain.devices.disks: has 20000 entries; at most 256 are allowed" in str(denied.value)
     found = json.loads(whole.endpoints.read_text())
     request = {"uid": "u", "operation": "CREATE", "kind": {"group": "kubevirt.io", "version": "v1", "kind": vm["kind"]}}
@@ -283,7 +281,7 @@ def test_a_killed_component_is_restarted(whole: StackPaths, name: str) -> None:
 
 async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
     try:
-        machines, _ = await api.list(MACHINES, "default")
+        machines, _ = await api.list(VMS, "default")
     except Exception:
         return [], False  # the API server is on its way
     return machines, all(machine.get("status", {}).get("ready") for machine in machines)

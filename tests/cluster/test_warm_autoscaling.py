@@ -6,14 +6,12 @@ from pathlib import Path
 
 from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.warm_pool import WARM_POOLS
-from poolhouse.runtime.resource import Resource
 from tests.cluster.claiming import Counter
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import controllers, template
 
 WAIT = {"maxReplicas": 6, "target": {"waitSeconds": 1}, "scaleDownDelaySeconds": 3600}
-SCALE = Resource("poolhouse.dev", "v1alpha1", "virtualmachinewarmpools", "VirtualMachineWarmPool")
 
 
 async def test_a_burst_of_claims_makes_the_pool_larger_and_a_new_process_keeps_the_size(
@@ -53,7 +51,7 @@ async def test_the_scale_subresource_has_no_effect_and_is_reported(desk: Counter
     await desk.pool(1, autoscaling={"maxReplicas": 3, "minReplicas": 2, "target": {"spareRatio": "50%"}})
     async with controllers(ours) as running:
         await until(desk.available, 2)
-        await desk.api.patch(SCALE, desk.namespace, "web", {"spec": {"replicas": 9}}, subresource="scale")
+        await desk.api.patch(WARM_POOLS, desk.namespace, "web", {"spec": {"replicas": 9}}, subresource="scale")
         await until(lambda: desk.condition("Autoscaling"), ("True", "ScaleIgnored"))
         assert await desk.available() == 2
         await desk.hears("ScaleIgnored")

@@ -32,16 +32,15 @@ from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError
-from poolhouse.runtime.resource import NODES, VMIS, VMS, Resource
+from poolhouse.runtime.resource import NODES, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import until
 from tests.cluster.resting import rests
 from tests.cluster.warm_pools import QUICK_CHECKS, PoolNamespace, controllers, namespace, template
+from tests.resources import QUOTAS
 
 Json = dict[str, Any]
-
-QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
 
 @pytest_asyncio.fixture

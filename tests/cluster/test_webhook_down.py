@@ -6,33 +6,20 @@ from typing import Any
 
 import pytest
 
+from controllers.claim.snapshot import CLAIMS
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.meta import INSTANCE_TYPE
 from poolhouse.manifests import webhooks
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import Resource
-from tests.cluster.test_admission import (
-    ACCOUNTS,
-    CONFIGURATIONS,
-    INSTANCES,
-    MACHINES,
-    POOLS,
-    Admission,
-    admission,
-    eventually,
-    pool,
-    vm,
-)
+from poolhouse.runtime.resource import CONFIG_MAPS, PODS, VMIS, VMS, Resource
+from tests.cluster.test_admission import CONFIGURATIONS, POOLS, Admission, admission, eventually, pool, vm
 from tests.cluster.test_kinds import api, namespace
+from tests.resources import SERVICE_ACCOUNTS
 
 Json = dict[str, Any]
 
 __all__ = ["admission", "api", "namespace"]
-
-PODS = Resource("", "v1", "pods", "Pod")
-CLAIMS = Resource(CLAIM.group, CLAIM.versions[0], CLAIM.plural, CLAIM.kind)
-MAPS = Resource("", "v1", "configmaps", "ConfigMap")
 
 
 async def closed(admission: Admission, namespace: str) -> None:
@@ -43,7 +30,7 @@ async def closed(admission: Admission, namespace: str) -> None:
 
     async def refused() -> bool:
         try:
-            await admission.api.create(MACHINES, vm(namespace, "probe"), dry_run=True)
+            await admission.api.create(VMS, vm(namespace, "probe"), dry_run=True)
         except ApiError as error:
             return "failed calling webhook" in error.message
         return False
@@ -54,17 +41,17 @@ async def closed(admission: Admission, namespace: str) -> None:
 async def test_what_changes_no_wish_passes_while_everything_fails_closed(admission: Admission, namespace: str) -> None:
     api = admission.api
     for name in ("web", "gone"):
-        await api.create(MACHINES, vm(namespace, name, finalizers=["test.dev/stay"]))
+        await api.create(VMS, vm(namespace, name, finalizers=["test.dev/stay"]))
     instance: Json = {**vm(namespace), "kind": "VirtualMachineInstance"}
     instance["spec"] = instance["spec"]["template"]["spec"]
-    await api.create(INSTANCES, instance)
+    await api.create(VMIS, instance)
     await api.create(POOLS, pool(namespace))
     claim: Json = {"metadata": {"name": "ci", "namespace": namespace}, "spec": {"poolName": "web"}}
     await api.create(CLAIMS, {"apiVersion": CLAIM.api_version, "kind": CLAIM.kind, **claim})
     await closed(admission, namespace)
 
     with pytest.raises(ApiError, match="failed calling webhook"):
-        await api.patch(MACHINES, namespace, "web", {"spec": {"running": False}})
+        await api.patch(VMS, namespace, "web", {"spec": {"running": False}})
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(POOLS, namespace, "web", {"spec": {"paused": True}})
     with pytest.raises(ApiError, match="failed calling webhook"):
@@ -76,21 +63,21 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
             await api.patch(resource, namespace, name, {"metadata": part})
         await api.patch(resource, namespace, name, {"metadata": {"finalizers": None}})
     # KubeVirt goes on: states, labels, finalizers, migrations' marks.
-    await api.patch(MACHINES, namespace, "web", {"status": {"ready": True}}, subresource="status")
-    await api.patch(INSTANCES, namespace, "web", {"status": {"phase": "Running"}})
-    await api.patch(INSTANCES, namespace, "web", {"metadata": {"labels": {"kubevirt.io/nodeName": "node-2"}}})
-    await api.patch(MACHINES, namespace, "web", {"metadata": {"annotations": {"a": "b"}}})
+    await api.patch(VMS, namespace, "web", {"status": {"ready": True}}, subresource="status")
+    await api.patch(VMIS, namespace, "web", {"status": {"phase": "Running"}})
+    await api.patch(VMIS, namespace, "web", {"metadata": {"labels": {"kubevirt.io/nodeName": "node-2"}}})
+    await api.patch(VMS, namespace, "web", {"metadata": {"annotations": {"a": "b"}}})
     # A drain ends instances, an autoscaler changes numbers, and whoever cleans up deletes.
-    await api.delete(INSTANCES, namespace, "web")
+    await api.delete(VMIS, namespace, "web")
     await api.patch(POOLS, namespace, "web", {"spec": {"replicas": 3}}, subresource="scale")
-    await api.delete(MACHINES, namespace, "gone")
-    await api.patch(MACHINES, namespace, "gone", {"metadata": {"finalizers": None}})
-    await _absent(api, MACHINES, namespace, "gone")
+    await api.delete(VMS, namespace, "gone")
+    await api.patch(VMS, namespace, "gone", {"metadata": {"finalizers": None}})
+    await _absent(api, VMS, namespace, "gone")
     await api.delete(POOLS, namespace, "web")
     await _absent(api, POOLS, namespace, "web")
-    await eventually(lambda: _there(api, ACCOUNTS, namespace, "default"))  # without which no pod is taken
+    await eventually(lambda: _there(api, SERVICE_ACCOUNTS, namespace, "default"))  # without which no pod is taken
     # Nobody asks us about what is not ours: pods of nodes, of the network, our own.
-    await api.create(MAPS, {"metadata": {"name": "cni", "namespace": namespace}})
+    await api.create(CONFIG_MAPS, {"metadata": {"name": "cni", "namespace": namespace}})
     pod = {"metadata": {"name": "cni", "namespace": namespace}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     await api.create(PODS, pod)
     await api.delete(PODS, namespace, "cni")
@@ -99,10 +86,10 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
 async def test_whoever_is_exempt_is_not_refused_either(admission: Admission, namespace: str) -> None:
     await closed(admission, namespace)
     exempt = vm("kube-system", "exempt")
-    assert (await admission.api.create(MACHINES, exempt))["spec"] == exempt["spec"]
-    await admission.api.delete(MACHINES, "kube-system", "exempt")
+    assert (await admission.api.create(VMS, exempt))["spec"] == exempt["spec"]
+    await admission.api.delete(VMS, "kube-system", "exempt")
     labelled = vm(namespace, labels={"poolhouse.dev/defaulting": "disabled"})
-    assert (await admission.api.create(MACHINES, labelled))["spec"] == labelled["spec"]
+    assert (await admission.api.create(VMS, labelled))["spec"] == labelled["spec"]
 
 
 async def _there(api: Api, resource: Resource, namespace: str, name: str) -> bool:

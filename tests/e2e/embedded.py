@@ -12,14 +12,14 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
-from poolhouse.api.kinds.kubevirt import DATA_SOURCE, DATA_VOLUME
+from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import NAMESPACES, PVCS, Resource
+from poolhouse.runtime.resource import NAMESPACES, PVCS
+from poolhouse.stack.engine.resources import DATA_SOURCES
 from poolhouse.stack.paths import StackPaths
 from tests.e2e.target import Target
 from tests.waiting import eventually
 
-DATA_VOLUMES, DATA_SOURCES = Resource.of(DATA_VOLUME), Resource.of(DATA_SOURCE)
 GOLDEN = "golden"
 
 

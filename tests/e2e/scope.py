@@ -14,14 +14,13 @@ from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import CLAIM, POOL, WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS, Resource
 from tests.e2e.target import Target
 from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
 POOLS, WARM_POOLS, CLAIMS = (Resource.of(kind) for kind in (POOL, WARM_POOL, CLAIM))
-PODS = Resource("", "v1", "pods", "Pod")
 VM_REQUESTS = Resource("subresources.kubevirt.io", "v1", "virtualmachines", "")
 COMMAND_SECONDS = 600.0
 

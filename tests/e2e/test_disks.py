@@ -8,15 +8,13 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from poolhouse.api.kinds.kubevirt import DATA_VOLUME
+from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
 from tests.e2e.scope import POOLS, Json, Scope
+from tests.resources import ROLE_BINDINGS, ROLES
 
-DATA_VOLUMES = Resource.of(DATA_VOLUME)
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
-ROLES = Resource("rbac.authorization.k8s.io", "v1", "roles", "Role")
-ROLE_BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 SOURCES = ["blank", "http", "registry", "clone", "data_source"]
 
 

@@ -9,14 +9,12 @@ from uuid import uuid4
 import pytest
 import pytest_asyncio
 
-from poolhouse.api.kinds import MIGRATION_POLICY
-from poolhouse.api.kinds.kubevirt import VMI_MIGRATION
+from controllers.migrationpolicy.observe import POLICIES
 from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
 from poolhouse.runtime.errors import NotFound, Throttled
-from poolhouse.runtime.resource import NODES, VMIS, Resource
+from poolhouse.runtime.resource import NODES, VMIS
+from poolhouse.stack.engine.resources import MIGRATIONS
 from tests.e2e.scope import Json, Scope
-
-POLICIES, MIGRATIONS = Resource.of(MIGRATION_POLICY), Resource.of(VMI_MIGRATION)
 
 pytestmark = pytest.mark.needs(nodes=2)
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
+from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.kubevirt import DATA_VOLUME
-from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Resource
+from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
 from tests.e2e.domains import differences, read_domain
 from tests.e2e.scope import Json, Scope
 
-DATA_VOLUMES = Resource.of(DATA_VOLUME)
 IMPLICIT: Json = {"disks": None, "interfaces": None}
 LISTED: Json = {
     "disks": [{"name": "root", "disk": {"bus": "virtio"}}],

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import aiohttp
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.main import LEASE
 from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
@@ -24,7 +25,7 @@ from poolhouse.runtime.resource import LEASES, VMIS, VMS
 from poolhouse.service.settings import DEFAULT_NAMESPACE
 from tests.bench import harness
 from tests.bench.claim import claim, watching
-from tests.bench.warmpool import CLAIMS, store_ready_vms
+from tests.bench.warmpool import store_ready_vms
 from tests.fair.accounts import new_account
 from tests.fair.attacks import ATTACKS, Tenant, pool_of_halted_vms
 

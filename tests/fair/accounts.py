@@ -11,12 +11,11 @@ from pathlib import Path
 import yaml
 
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
 from poolhouse.stack.identities import write_kubeconfig
 from tests.bench import harness
-from tests.tokens import ACCOUNTS, token_of
+from tests.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
+from tests.tokens import token_of
 
-BINDINGS = Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding")
 NAME = "tenant"
 ROLE = "edit"
 TOKEN_SECONDS = 6 * 3600
@@ -45,10 +44,10 @@ async def new_account(admin: Api, directory: Path) -> AsyncIterator[Account]:
 
 async def _token(admin: Api, namespace: str) -> str:
     metadata = {"name": NAME, "namespace": namespace}
-    await admin.create(ACCOUNTS, {"metadata": metadata})
-    role = {"apiGroup": BINDINGS.group, "kind": "ClusterRole", "name": ROLE}
-    subject = {"kind": ACCOUNTS.kind, **metadata}
-    await admin.create(BINDINGS, {"metadata": metadata, "roleRef": role, "subjects": [subject]})
+    await admin.create(SERVICE_ACCOUNTS, {"metadata": metadata})
+    role = {"apiGroup": ROLE_BINDINGS.group, "kind": "ClusterRole", "name": ROLE}
+    subject = {"kind": SERVICE_ACCOUNTS.kind, **metadata}
+    await admin.create(ROLE_BINDINGS, {"metadata": metadata, "roleRef": role, "subjects": [subject]})
     return await token_of(admin, namespace, NAME, TOKEN_SECONDS)
 
 

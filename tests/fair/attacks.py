@@ -16,6 +16,7 @@ from typing import Any
 
 import aiohttp
 
+from controllers.claim.snapshot import CLAIMS
 from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import Json
@@ -24,7 +25,6 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMS
 from tests.bench import harness
 from tests.bench.claim import claim
-from tests.bench.warmpool import CLAIMS
 from tests.bench.warmpool import manifest as warm_pool
 from tests.fair.accounts import CONNECTIONS
 

@@ -20,14 +20,13 @@ from typing import Any
 from poolhouse.api.apimachinery.label_selectors import matches
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import NAMESPACES, Resource
+from poolhouse.runtime.resource import NAMESPACES, PODS, Resource
 from tests.node.layout import Layout, load_layout
 
 Json = Mapping[str, Any]
 
 TABLE = "network_policies"
 POLICIES = Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy")
-PODS = Resource("", "v1", "pods", "Pod")
 LOAD_SECONDS = 20
 
 

@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import PODS
 from tests.charts.helm import NAMESPACE
 from tests.node.layout import Layout
 
 Json = dict[str, Any]
 
-PODS = Resource("", "v1", "pods", "Pod")
 PYTHON = "/opt/poolhouse/bin/python"
 EXEC_SECONDS = 60
 

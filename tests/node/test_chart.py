@@ -18,7 +18,7 @@ from poolhouse.api.kinds import kubevirt, meta
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.install import RESOURCES, apply
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
@@ -27,6 +27,7 @@ from tests.cluster.pooling import POOLS
 from tests.node import images
 from tests.node.layout import Layout
 from tests.node.pods import PODS, PYTHON, Json, Pod, connections, pods, run_python
+from tests.resources import SERVICES
 from tests.waiting import until
 
 COMPONENTS = ("controllers", "defaulter", "webhook")
@@ -90,8 +91,6 @@ async def ready(api: Api) -> dict[str, int]:
     return {component: found.count(component) for component in COMPONENTS}
 
 
-CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap")
-SERVICES = Resource("", "v1", "services", "Service")
 EVERYTHING_READY = dict.fromkeys(COMPONENTS, 2)
 
 

@@ -12,7 +12,8 @@ from poolhouse.api.kinds.pool import Healing, UpdateProgress
 CHECK_SECONDS = 300.0
 """For this time after the deletion of a VM, the controller checks that its disks are gone before it reuses the name."""
 RETRY_SECONDS = 300.0
-"""If disks block a name for this time, the pool uses another name, and retries the name at this interval."""
+"""If disks block a name for this time, the pool uses another name. At this interval it tries one of these names again:
+all of them would come due before another name whenever the pool needs a VM, and it would never get one."""
 
 
 @dataclass
@@ -57,13 +58,15 @@ class DeletedVMs:
 
     def to_skip(self, now: float) -> frozenset[str]:
         """Names that are blocked, so that the pool uses other names for now."""
-        return frozenset(
-            name
-            for name, each in self._names.items()
-            if each.blocked_since is not None
-            and now - each.blocked_since >= RETRY_SECONDS
-            and now - each.tried_at < RETRY_SECONDS
-        )
+        names = self._names.items()
+        tried = {name: each.tried_at for name, each in names if _is_blocked_long(each, now)}
+        if tried and now - max(tried.values()) >= RETRY_SECONDS:
+            del tried[min(tried, key=tried.__getitem__)]
+        return frozenset(tried)
+
+
+def _is_blocked_long(name: _Name, now: float) -> bool:
+    return name.blocked_since is not None and now - name.blocked_since >= RETRY_SECONDS
 
 
 @dataclass

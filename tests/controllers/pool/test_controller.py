@@ -363,6 +363,18 @@ def test_which_names_are_checked_and_skipped(deleted: DeletedVMs, now: float, ch
     assert deleted.to_skip(now) == (frozenset({"web-1"}) if skipped else frozenset())
 
 
+def test_one_of_many_blocked_names_is_tried_again_at_a_time() -> None:
+    deleted, tried = DeletedVMs(), []
+    names = [f"web-{number}" for number in range(1, 5)]
+    for name in names:
+        deleted.blocked(name, 0)
+    for now in range(300, 300 + 1200, 100):
+        for name in sorted({*names} - deleted.to_skip(now)):
+            tried.append((now, name))
+            deleted.blocked(name, now)
+    assert tried == [(300, "web-1"), (600, "web-2"), (900, "web-3"), (1200, "web-4")]
+
+
 def test_a_vm_that_exists_again_is_not_checked() -> None:
     deleted = blocked(10, 400)
     deleted.created("web-1")

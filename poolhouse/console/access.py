@@ -40,6 +40,12 @@ def new_token() -> str:
     return secrets.token_urlsafe(TOKEN_BYTES)
 
 
+def is_led_here(headers: Mapping[str, str]) -> bool:
+    """Whether a page of the same site has led the browser to this address, and not a link in an e-mail or of another
+    site. `headers` has lower-case names."""
+    return headers.get("sec-fetch-site") == "same-origin"
+
+
 def refusal(method: str, path: str, headers: Mapping[str, str], port: int, token: str) -> tuple[int, str] | None:
     """The status and the text with which a request is refused; None for an allowed request. `headers` has lower-case
     names."""

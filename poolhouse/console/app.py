@@ -7,6 +7,7 @@ import json
 import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Container, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +48,7 @@ TABS = (
     ("change", "/change", "Plan a change"),
 )
 MAX_BODY_BYTES = 1024 * 1024
+GONE = "The console does not answer. What you see is no longer up to date; start `poolhouse console` again."
 Route = tuple[str, Callable[..., Awaitable[Response]]]
 ACT = "/act/{act}/{short}/{namespace}/{name}"
 RENDER_SECONDS = 0.5
@@ -55,12 +57,28 @@ REFRESH_SECONDS = 10.0
 """time after which a page is rendered again without a change, because it shows ages"""
 
 
+@dataclass(frozen=True)
+class Frame:
+    """Where a console is, and what surrounds its pages."""
+
+    root: str
+    """the path below which the pages are"""
+    host: str = ""
+    """the API server"""
+    gone: str = GONE
+    """what a page says that gets no answer"""
+    in_portal: bool = False
+    """whether the user has signed in at the portal, which then has more pages"""
+    max_body_bytes: int = MAX_BODY_BYTES
+    keeps_drafts: bool = True
+    """whether all requests of a user reach this process, so that the address of a plan can name a draft"""
+
+
 @dataclass
 class Renderer:
     """Renders pages and parts as HTML."""
 
-    root: str
-    host: str
+    frame: Frame
     context: Context
 
     def __post_init__(self) -> None:
@@ -68,8 +86,10 @@ class Renderer:
         self._templates.filters["code"] = code
         state = self.context.state
         self._templates.globals |= {
-            "root": self.root,
-            "host": self.host,
+            "root": self.frame.root,
+            "host": self.frame.host,
+            "gone": self.frame.gone,
+            "in_portal": self.frame.in_portal,
             "namespace_only": state.namespace,
             "scope": f"namespace {state.namespace}" if state.namespace else "all namespaces",
             "user": state.user,
@@ -127,13 +147,12 @@ PROXY_ERRORS = (502, 503, 504)
 
 
 class Console:
-    """The application for one address."""
+    """The application for one user. It answers each request: its caller checks whose request it is."""
 
-    def __init__(self, context: Context, port: int, token: str, host: str) -> None:
-        self._context, self._port, self._token = context, port, token
-        self.root = f"/{token}"
-        self._renderer = Renderer(self.root, host, context)
-        self._stopping = asyncio.Event()
+    def __init__(self, context: Context, frame: Frame) -> None:
+        self._context, self._frame, self.root = context, frame, frame.root
+        self._renderer = Renderer(frame, context)
+        self._ending, self._planning = asyncio.Event(), asyncio.Lock()
         self._app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         self._app.add_exception_handler(Failed, self._failed)
         reads: tuple[Route, ...] = (
@@ -149,16 +168,13 @@ class Console:
                 self._app.add_api_route(self.root + path, handler, methods=methods, response_model=None)
         self._app.add_api_websocket_route(self.root + "/stream/{stream}/{namespace}/{name}", self._stream)
 
-    def stop(self) -> None:
-        """Ends the streams, so that the server can stop."""
-        self._stopping.set()
+    def end_streams(self) -> None:
+        """Ends the streams that are open. Browsers follow the changes by new ones, with the cookies that they have."""
+        self._ending.set()
+        self._ending = asyncio.Event()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answers a request if it may be answered, and adds the headers that limit what a page may load."""
-        method, path = scope.get("method", access.WEBSOCKET), scope["path"]
-        refused = access.refusal(method, path, web.request_headers(scope), self._port, self._token)
-        answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
-        await answer(scope, receive, web.with_headers(send, access.headers_of(path)))
+        await self._app(scope, receive, send)
 
     async def _failed(self, request: Request, error: Exception) -> Response:
         assert isinstance(error, Failed)
@@ -174,16 +190,20 @@ class Console:
         return FileResponse(known[name])
 
     async def _stream(self, browser: WebSocket, stream: Stream, namespace: str, name: str) -> None:
-        await vm_stream.connect(browser, self._context.state.api, stream, (namespace, name), self._stopped)
+        ending = self._ending
 
-    async def _stopped(self) -> str:
-        await self._stopping.wait()
-        return "The console was stopped."
+        async def stopped() -> str:
+            await ending.wait()
+            return "The console was stopped."
+
+        await vm_stream.connect(browser, self._context.state.api, stream, (namespace, name), stopped)
 
     async def _page(self, request: Request, path: str) -> Response:
         query = dict(request.query_params)
         message, failed = query.pop("message", ""), query.pop("failed", "") == "yes"
         made = found if OBJECT_PATH.fullmatch(found := query.pop("made", "")) else ""
+        if not access.is_led_here(request.headers):
+            message = ""  # a link must not put words into the mouth of the console
         status, page = await self._build(f"/{path}", query)
         # What was not there, or got no answer, appears once it is there.
         live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
@@ -211,9 +231,9 @@ class Console:
         self, request: Request, path: str, query: Mapping[str, str], known: dict[str, str]
     ) -> AsyncIterator[str]:
         """Yields the parts of the page that have changed, as server-sent events."""
-        state = self._context.state
+        state, ending = self._context.state, self._ending
         yield "retry: 2000\n\n"
-        while not self._stopping.is_set() and not await request.is_disconnected():
+        while not ending.is_set() and not await request.is_disconnected():
             version = state.version
             began = asyncio.get_running_loop().time()
             for name, html, digest in await self._rendered(path, query, known):
@@ -222,8 +242,8 @@ class Console:
                     yield f"data: {json.dumps({'part': name, 'hash': digest, 'html': html})}\n\n"
             took = asyncio.get_running_loop().time() - began
             # A page with thousands of VMs takes longer to render, and must not fill the processor.
-            await self._pause(max(RENDER_SECONDS, 4 * took))
-            await self._until_changed(version)
+            await _pause(ending, max(RENDER_SECONDS, 4 * took))
+            await self._until_changed(ending, version)
 
     async def _rendered(self, path: str, query: Mapping[str, str], known: Container[str]) -> list[tuple[str, str, str]]:
         """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page. The
@@ -235,16 +255,9 @@ class Console:
         values = {**connection_values(self._context.state.problems), "others": [("This page", text)]}
         return [("connection", *self._renderer.part(Part("connection", "connection.html", values)))]
 
-    async def _pause(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._stopping.wait()
-        except TimeoutError:
-            pass
-
-    async def _until_changed(self, version: Any) -> None:
+    async def _until_changed(self, ending: asyncio.Event, version: Any) -> None:
         waiting = asyncio.ensure_future(self._context.state.wait(version, REFRESH_SECONDS))
-        stopping = asyncio.ensure_future(self._stopping.wait())
+        stopping = asyncio.ensure_future(ending.wait())
         try:
             await asyncio.wait({waiting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -252,7 +265,7 @@ class Console:
             stopping.cancel()
 
     async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
-        values = await web.form(request, MAX_BODY_BYTES)
+        values = await web.form(request, self._frame.max_body_bytes)
         back = object_path(short, "" if namespace == "-" else namespace, name)
         try:
             found, target = await self._target(act, short, namespace, name)
@@ -328,10 +341,18 @@ class Console:
         return Page(f"{act.label} {target.name}", [part], live=False)
 
     async def _change(self, request: Request) -> Response:
-        values = await web.form(request, MAX_BODY_BYTES)
-        found = await change.submit(self._context.state, self._context.cluster, values)
+        values = await web.form(request, self._frame.max_body_bytes)
+        async with self._planning:  # a plan may keep a processor busy for seconds
+            return await self._planned(values)
+
+    async def _planned(self, values: Mapping[str, str]) -> Response:
+        context = self._context
+        found = await change.submit(context.state, context.cluster, values)
         if isinstance(found, change.Applied):
             return self._back(found.path, found.message)
+        if not self._frame.keeps_drafts:
+            page = await change.plan(context.state, context.cluster, found)
+            return HTMLResponse(self._renderer.page(page))
         return RedirectResponse(f"{self.root}/change?plan={self._context.drafts.add(found)}", 303)
 
     def _back(self, path: str, message: str, *, failed: bool = False, made: str = "") -> Response:
@@ -348,3 +369,9 @@ class Console:
 
 def text_page(title: str, text: str) -> Page:
     return Page(title, [Part("text", "text.html", {"title": title, "text": text})], live=False)
+
+
+async def _pause(ending: asyncio.Event, seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await ending.wait()

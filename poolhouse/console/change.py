@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import difflib
 import hashlib
 import io
@@ -33,7 +34,11 @@ MAX_ROWS = 200
 MAX_ACTIONS = 2000
 """Limit of the simulation of a change, for which a user waits."""
 MAX_DIFF = 600
+MAX_COMPARED = 3_000
+"""Lines of an object. The time of a comparison can grow with their square."""
 MAX_DRAFTS = 32
+MAX_OBJECTS = 100
+Edited = Mapping[str, Json]
 CHANGED = "An object or the text has changed since this plan was made. Look at the new plan before you apply it."
 KEPT = ("labels", "annotations")
 """maps in the metadata that users edit"""
@@ -64,9 +69,11 @@ def dump(document: object) -> str:
 
 
 def diff(before: Json | None, after: Json) -> list[tuple[str, str]]:
-    """The lines of a unified diff, each with `add`, `remove`, `place` or `same`."""
-    old = shown(before).splitlines() if before is not None else []
-    lines = [*difflib.unified_diff(old, shown(after).splitlines(), lineterm="", n=3)][2:]
+    """The lines of a unified diff, each with `add`, `remove`, `place` or `same`. It takes seconds for long objects."""
+    old, new = shown(before).splitlines() if before is not None else [], shown(after).splitlines()
+    if max(len(old), len(new)) > MAX_COMPARED:
+        return [("place", f"There are {max(len(old), len(new))} lines; at most {MAX_COMPARED} are compared.")]
+    lines = [*difflib.unified_diff(old, new, lineterm="", n=3)][2:]
     words = {"+": "add", "-": "remove", "@": "place"}
     return [(words.get(line[:1], "same"), line) for line in lines[:MAX_DIFF]]
 
@@ -83,12 +90,18 @@ class Text:
     def of(cls, values: Mapping[str, str]) -> Text:
         return cls(*(values.get(key, "").replace("\r\n", "\n") for key in ("yaml", "edited")))
 
-    def before(self, manifest: Json) -> Json | None:
-        """The object of the manifest before the user has edited it; None if it is not the edited object."""
-        keys = (("kind",), ("metadata", "name"), ("metadata", "namespace"))
-        found = read_manifests(_file(self.edited)) if self.edited.strip() else ()
-        same = (each.document for each in found if all(at(each.document, *key) == at(manifest, *key) for key in keys))
-        return next(same, None)
+    def read(self) -> tuple[list[Manifest], Edited]:
+        """The objects, and those before the user has edited them. Raises `Failed`. It takes seconds for a long text."""
+        found = read_manifests(_file(self.yaml))
+        if len(found) > MAX_OBJECTS:
+            raise Failed(f"YAML: contains {len(found)} objects; plan at most {MAX_OBJECTS} at once")
+        edited = read_manifests(_file(self.edited)) if self.edited.strip() else []
+        return found, {identity(each.document): each.document for each in edited}
+
+
+def identity(document: Json) -> str:
+    """Which object a manifest is of. Values of any type are compared as text."""
+    return repr([at(document, *key) for key in (("kind",), ("metadata", "name"), ("metadata", "namespace"))])
 
 
 @dataclass(frozen=True)
@@ -174,7 +187,8 @@ async def submit(state: ClusterState, cluster: Cluster, values: Mapping[str, str
 
 
 async def _changes(state: ClusterState, cluster: Cluster, text: Text) -> list[Change]:
-    return [await _change(state, cluster, each, text) for each in read_manifests(_file(text.yaml))]
+    manifests, edited = await asyncio.to_thread(text.read)
+    return [await _change(state, cluster, each, edited) for each in manifests]
 
 
 def _versions(text: Text, changes: list[Change]) -> str:
@@ -215,7 +229,7 @@ def _title(change: Change) -> str:
     return f"{change.kind.short_name}/{change.name}"
 
 
-async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest, text: Text) -> Change:
+async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest, edited: Edited) -> Change:
     document = manifest.document
     kind = next((kind for kind in KINDS if kind.kind == document.get("kind")), None)
     if kind is None:
@@ -228,7 +242,7 @@ async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest, tex
         namespace = typed(str, metadata, "namespace") or state.namespace or cluster.namespace
         document = {**document, "metadata": {**metadata, "namespace": namespace}}
     try:
-        return await read_change(state.api, kind, document, text.before(document))
+        return await read_change(state.api, kind, document, edited.get(identity(document)))
     except ApiError as error:
         raise Failed(f"{manifest.place}: {error.message}") from None
 
@@ -250,7 +264,7 @@ async def _result(state: ClusterState, change: Change) -> Json:
         "new": change.stored is None,
         "problems": problems,
         "warnings": warnings,
-        "diff": diff(_titled(change.stored, change.kind), after),
+        "diff": await asyncio.to_thread(diff, _titled(change.stored, change.kind), after),
         "command": _command(change),
         "plan": None,
         "impact": None,

@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from controllers.pool import observe as pools
@@ -25,8 +26,9 @@ from poolhouse.cli.service_facts import brief_checks
 from poolhouse.cli.service_health import summarize
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, NotFound, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable, Unreachable
 from poolhouse.runtime.informer import Informer, shared_reflectors
+from poolhouse.runtime.reflector import Reflector
 from poolhouse.runtime.resource import Key, Resource, object_key
 
 T = TypeVar("T")
@@ -114,6 +116,10 @@ class ClusterState:
         self._samples: dict[Key, deque[Sample]] = {}
         self.documents[WARM_POOL.kind].subscribe(self._sample)
         self._reflectors = shared_reflectors(self.informers)
+        self.lost_right = asyncio.Event()
+        """set once the API server refuses a resource that it has listed: the views have what the user may not see"""
+        for each in self._reflectors:
+            each.on_error.append(partial(self._failed, each))
 
     def _informer(self, source: Source[V]) -> Informer[V]:
         namespace = self.namespace if source.resource.namespaced else None
@@ -151,6 +157,12 @@ class ClusterState:
             if all(i.is_synced or i.error is not None for i in self.informers):
                 return
             await asyncio.sleep(0.05)
+
+    def _failed(self, reflector: Reflector, error: ApiError) -> None:
+        if isinstance(error, Forbidden | Unauthorized) and any(
+            each.is_synced for each in self.informers if each.reflector is reflector
+        ):
+            self.lost_right.set()
 
     @property
     def problems(self) -> Mapping[str, ApiError]:
@@ -261,15 +273,17 @@ def without_noise(document: Json) -> Json:
     return {**document, "metadata": metadata}
 
 
-async def connect(api: Api, namespace: str | None, fallback: str) -> ClusterState:
-    """Chooses the namespace, and learns the name of the user. Without a namespace, all namespaces are shown if the user
-    may list pools in all; else `fallback` is. Raises the error of an API server that does not answer."""
-    if namespace is None:
-        review = self_subject_access_review("list", Resource.of(POOL), "")
-        allowed = is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
-        namespace = None if allowed else fallback
+async def may_list_everywhere(api: Api) -> bool:
+    """Whether the user may list pools in all namespaces."""
+    review = self_subject_access_review("list", Resource.of(POOL), "")
+    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
+
+
+async def connect(api: Api, namespace: str | None, own_namespace: str) -> ClusterState:
+    """Learns the name of the user, and what the cluster serves. Raises the error of an API server that does not
+    answer."""
     user, snapshots = await _user(api), await _serves_snapshots(api)
-    return ClusterState(api, namespace, user, serves_snapshots=snapshots, own_namespace=fallback)
+    return ClusterState(api, namespace, user, serves_snapshots=snapshots, own_namespace=own_namespace)
 
 
 async def _user(api: Api) -> str:

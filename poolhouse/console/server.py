@@ -6,15 +6,18 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 from urllib.parse import urlsplit
 
 import uvicorn
+from fastapi.responses import PlainTextResponse
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from poolhouse.cli.cluster import Cluster
-from poolhouse.console import access
-from poolhouse.console.app import Console
-from poolhouse.console.cluster_state import connect
+from poolhouse.console import access, web
+from poolhouse.console.app import Console, Frame
+from poolhouse.console.cluster_state import connect, may_list_everywhere
 from poolhouse.console.pages import Context
 from poolhouse.runtime.api import Api
 from poolhouse.service.lifecycle import wait_for_stop_signal
@@ -29,13 +32,16 @@ async def serve(
 ) -> None:
     """Calls `started` with the address. Raises `OSError` if the port is in use, or the error of an API server that does
     not answer."""
-    fallback = cluster.namespace
-    state = await connect(api, None if cluster.everywhere else cluster.requested_namespace, fallback)
+    namespace = None if cluster.everywhere else cluster.requested_namespace
+    if namespace is None and not await may_list_everywhere(api):
+        namespace = cluster.namespace
+    state = await connect(api, namespace, cluster.namespace)
     listener = socket.create_server(("127.0.0.1", port))
     number, token = listener.getsockname()[1], access.new_token()
-    console = Console(Context(state, cluster, prometheus=prometheus), number, token, urlsplit(api.host).netloc)
+    frame = Frame(f"/{token}", urlsplit(api.host).netloc)
+    console = Console(Context(state, cluster, prometheus=prometheus), frame)
     config = uvicorn.Config(
-        console,
+        Guard(console, number, token),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -55,10 +61,24 @@ async def serve(
         try:
             await asyncio.wait({serving, stop}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            console.stop()
             server.should_exit = True
+            console.end_streams()
             stop.cancel()
             informers.cancel()
+
+
+class Guard:
+    """Answers the requests of a browser that was given the address, and adds the headers that limit what a page may
+    load."""
+
+    def __init__(self, app: Any, port: int, token: str) -> None:
+        self._app, self._port, self._token = app, port, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        method, path = scope.get("method", access.WEBSOCKET), scope["path"]
+        refused = access.refusal(method, path, web.request_headers(scope), self._port, self._token)
+        answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
+        await answer(scope, receive, web.with_headers(send, access.headers_of(path)))
 
 
 class _Server(uvicorn.Server):

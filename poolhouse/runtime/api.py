@@ -127,10 +127,10 @@ class Api:
         """The same client without the limit on calls in flight. A leader must renew its lease under any load."""
         return Api(self._transport.unbounded, self.identity)
 
-    def with_token(self, token: str) -> Api:
-        """The same client with the token of another user, and no other credentials."""
+    def with_token(self, token: Callable[[], str], user: str) -> Api:
+        """The same client with the token that another user has at each request, and no other credentials."""
         config = UserToken(self._transport.config, token)
-        return Api(replace(self._transport, config=config, user=token), self.identity)
+        return Api(replace(self._transport, config=config, user=user), self.identity)
 
     def impersonating(self, user: str, groups: Iterable[str]) -> Api:
         """The same client, whose requests the API server executes as another user. The client's own user needs the

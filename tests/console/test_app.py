@@ -17,12 +17,13 @@ import yaml
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.kubevirt import VM, VMI
 from poolhouse.cli.cluster import Cluster
-from poolhouse.console.app import Console
+from poolhouse.console.app import Console, Frame
 from poolhouse.console.change import MAX_DRAFTS
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.pages import Context
+from poolhouse.console.server import Guard
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Unauthorized
 from poolhouse.runtime.resource import object_key
 
 Json = dict[str, Any]
@@ -63,8 +64,8 @@ async def client(tmp_path: Path) -> AsyncIterator[Client]:
     kubeconfig.write_text(yaml.safe_dump(KUBECONFIG))
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=2) as api:
         state = ClusterState(api, None, "alice")
-        console = Console(Context(state, Cluster(kubeconfig, "shop")), PORT, TOKEN, "cluster")
-        transport = httpx.ASGITransport(console)
+        console = Console(Context(state, Cluster(kubeconfig, "shop")), Frame(f"/{TOKEN}", "cluster"))
+        transport = httpx.ASGITransport(Guard(console, PORT, TOKEN))
         async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}") as http:
             yield Client(http, state)
 
@@ -181,6 +182,27 @@ async def test_a_state_is_told_by_the_type_of_an_error_and_not_by_its_text(clien
     assert "virtualmachines: 409: Connection 403 Forbidden" in page
     assert "may not list" not in page
     assert "The API server does not answer" not in page
+
+
+@pytest.mark.parametrize(
+    ("error", "listed", "lost"),
+    [
+        pytest.param(Forbidden("no", status=403), True, True, id="a right was taken away"),
+        pytest.param(Unauthorized("no", status=401), True, True, id="the token has ended"),
+        pytest.param(Forbidden("no", status=403), False, False, id="there never was a right"),
+        pytest.param(Conflict("no", status=409), True, False, id="another error"),
+    ],
+)
+async def test_a_right_is_lost_if_what_was_listed_is_refused(
+    error: ApiError, listed: bool, lost: bool, client: Client
+) -> None:
+    for informer in client.state.informers:
+        if informer.resource.kind == VM.kind and listed:
+            informer.replace({})
+    reflector = next(each.reflector for each in client.state.informers if each.resource.kind == VM.kind)
+    for tell in reflector.on_error:
+        tell(error)
+    assert client.state.lost_right.is_set() is lost
 
 
 @pytest.mark.parametrize("path", ["/", "/warm", "/policies"])

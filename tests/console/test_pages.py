@@ -12,6 +12,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
 from poolhouse.cli.apply import Change
 from poolhouse.cli.demand import percentile
+from poolhouse.cli.output import Failed
 from poolhouse.cli.svg import Series, step_chart
 from poolhouse.console import change, fleet_page, hardware_page, policies_page, warm_page
 from poolhouse.console.app import connection_values
@@ -205,17 +206,29 @@ STORED = {
 
 
 def test_an_edit_removes_what_the_user_has_removed() -> None:
-    text = change.Text("", edited=change.shown({**STORED, "spec": {"replicas": 1, "paused": True}}))
+    edited = change.shown({**STORED, "spec": {"replicas": 1, "paused": True}})
     manifest = {**STORED, "metadata": {"name": "web", "namespace": "shop"}, "spec": {"replicas": 2}}
-    before = text.before(manifest)
-    assert before is not None
+    _, found_edited = change.Text(change.shown(manifest), edited).read()
+    before = found_edited[change.identity(manifest)]
     found = Change(POOL, manifest, {**STORED, "spec": {"replicas": 1, "paused": True, "minReadySeconds": 3}}, before)
     # Another client has set minReadySeconds since the user began to edit.
     assert found.body == {
         "metadata": {"labels": None, "annotations": None},
         "spec": {"replicas": 2, "paused": None},
     }
-    assert text.before({**manifest, "metadata": {"name": "api", "namespace": "shop"}}) is None
+    assert change.identity({**manifest, "metadata": {"name": "api", "namespace": "shop"}}) not in found_edited
+
+
+def test_very_long_objects_are_not_compared() -> None:
+    long = {**STORED, "spec": {"lines": list(range(change.MAX_COMPARED))}}
+    for before, after in ((STORED, long), (long, STORED), (None, long)):
+        assert change.diff(before, after) == [("place", "There are 3011 lines; at most 3000 are compared.")]
+
+
+def test_a_text_with_too_many_objects_is_refused() -> None:
+    text = "---\nkind: VirtualMachinePool\n" * (change.MAX_OBJECTS + 1)
+    with pytest.raises(Failed, match="contains 101 objects; plan at most 100 at once"):
+        change.Text(text, "").read()
 
 
 def test_what_a_user_edits_has_no_noise() -> None:

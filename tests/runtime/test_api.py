@@ -307,7 +307,7 @@ async def test_waiting_for_a_free_place_does_not_count_and_urgent_calls_do_not_w
     "get",
     [
         pytest.param(lambda api, name: api.get(THINGS, name, "a"), id="a namespace"),
-        pytest.param(lambda api, name: api.with_token(name).get(THINGS, "n", "a"), id="a user"),
+        pytest.param(lambda api, name: api.with_token(lambda: name, name).get(THINGS, "n", "a"), id="a user"),
         pytest.param(lambda api, name: api.impersonating(name, ()).get(THINGS, "n", "a"), id="an impersonated user"),
     ],
 )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
-from poolhouse.console.access import HEADERS, SAFE_METHODS, SCREEN_HEADERS, WEBSOCKET
+from poolhouse.console.access import HEADERS, SAFE_METHODS, SCREEN_HEADERS, WEBSOCKET, is_led_here
 
 __all__ = ["WEBSOCKET", "headers_of", "is_led_here", "refusal"]
 
@@ -13,13 +13,9 @@ TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
 
 def headers_of(path: str) -> Mapping[str, str]:
     """The headers that limit what the page at a path may load, and who may read it."""
-    return {**(SCREEN_HEADERS if path.startswith("/screen/") else HEADERS), **TLS_ONLY}
-
-
-def is_led_here(headers: Mapping[str, str]) -> bool:
-    """Whether a page of the portal has led the browser to this address, and not a link in an e-mail or of another
-    site. `headers` has lower-case names."""
-    return headers.get("sec-fetch-site") == "same-origin"
+    parts = path.split("/")
+    is_screen = parts[1:2] == ["screen"] or (parts[1:2] == ["console"] and parts[3:4] == ["vnc"])
+    return {**(SCREEN_HEADERS if is_screen else HEADERS), **TLS_ONLY}
 
 
 def refusal(method: str, headers: Mapping[str, str], url: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +15,7 @@ from fastapi import FastAPI, Request
 from fastapi import Path as PathParameter
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
 from markupsafe import Markup
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
@@ -22,6 +23,8 @@ from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import Stream
 from poolhouse.console import vm_stream, web
 from poolhouse.portal import access, my_vms, work
+from poolhouse.portal.console_pages import ConsolePages, NoConsole, choices, is_namespace
+from poolhouse.portal.consoles import Consoles, Full
 from poolhouse.portal.provider import Provider, Refused, SignInFailed, new_login
 from poolhouse.portal.session import Cookies, Session, forget
 from poolhouse.portal.settings import Settings
@@ -51,6 +54,7 @@ class Portal:
     users: Users
     provider: Provider
     cookies: Cookies
+    consoles: Consoles
     now: Callable[[], float]
 
     def app(self) -> Any:
@@ -78,6 +82,7 @@ class _Routes:
     def __init__(self, portal: Portal) -> None:
         self._portal = portal
         self._templates = web.templates(HERE / "templates")
+        self._templates.globals["has_console"] = portal.settings.max_consoles > 0
         self.app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
         for path, handler, method in (
             ("/", self._home, "GET"),
@@ -93,9 +98,21 @@ class _Routes:
         ):
             self.app.add_api_route(path, handler, methods=[method], response_model=None)
         self.app.add_api_websocket_route("/stream/{stream}/{namespace}/{name}", self._stream)
+        if portal.settings.max_consoles:
+            self._add_console()
         self.app.add_exception_handler(NotSignedIn, self._ask_to_sign_in)
         self.app.add_exception_handler(Failed, self._failed)
         self.app.add_exception_handler(ApiError, self._refused)
+
+    def _add_console(self) -> None:
+        pages = ConsolePages(self._portal.consoles, self._session, self._renewed)
+        self.app.add_api_route("/console/", self._choice, methods=["GET"], response_model=None)
+        # A screen ends with the session, and not with the console, so that it needs no watches.
+        self.app.add_api_websocket_route("/console/{scope}/stream/{stream}/{namespace}/{name}", self._console_stream)
+        for path in ("/console/{namespace}", "/console/{namespace}/{path:path}"):
+            self.app.router.routes.append(Route(path, pages))
+        self.app.add_exception_handler(NoConsole, self._no_console)
+        self.app.add_exception_handler(Full, self._full)
 
     # Sessions
 
@@ -180,9 +197,11 @@ class _Routes:
     async def _sign_out(self, request: Request) -> Response:
         portal = self._portal
         session = portal.cookies.session(request.cookies, portal.now())
-        if session is not None and session.refresh_token:
-            with suppress(SignInFailed):  # the log has why
-                await portal.provider.revoke(session.refresh_token)
+        if session is not None:
+            portal.consoles.end_session(session)
+            if session.refresh_token:
+                with suppress(SignInFailed):  # the log has why
+                    await portal.provider.revoke(session.refresh_token)
         try:
             url = await portal.provider.sign_out_url()
         except SignInFailed:
@@ -221,6 +240,23 @@ class _Routes:
         html, digest, seconds = await self._my_vms(session)
         answer = {"part": "vms", "html": html, "hash": digest, "seconds": seconds}
         return self._keep(request, session, JSONResponse(answer))
+
+    async def _choice(self, request: Request, namespace: str = "") -> Response:
+        """The namespaces that the console can show."""
+        session, problem = await self._session(request), ""
+        if is_namespace(namespace):
+            return self._keep(request, session, RedirectResponse(f"/console/{namespace}/", 303))
+        if namespace:
+            problem = "A namespace has at most 63 lower-case letters, digits and hyphens."
+        values = await choices(self._portal.users.client(session), self._portal.settings.namespaces)
+        page = self._page("console.html", "Console", user=session.user, problem=problem, **values)
+        return self._keep(request, session, HTMLResponse(page))
+
+    async def _no_console(self, request: Request, error: Exception) -> Response:
+        return self._problem("There is no namespace of this name.", 404)
+
+    async def _full(self, request: Request, error: Exception) -> Response:
+        return self._problem(str(error), 503)
 
     async def _static(self, name: str) -> Response:
         known = {each.name: each for folder in STATIC for each in folder.iterdir()}
@@ -279,13 +315,28 @@ class _Routes:
         return self._keep(request, session, HTMLResponse(page))
 
     async def _stream(self, browser: WebSocket, stream: Stream, namespace: Name, name: Name) -> None:
+        await self._connect(
+            browser, stream, namespace, lambda session, api: work.vm(api, session.user, namespace, name)
+        )
+
+    async def _console_stream(
+        self, browser: WebSocket, scope: str, stream: Stream, namespace: Name, name: Name
+    ) -> None:
+        async def vm(session: Session, api: Any) -> str:
+            return name
+
+        await self._connect(browser, stream, namespace, vm)
+
+    async def _connect(
+        self, browser: WebSocket, stream: str, namespace: str, vm_of: Callable[[Session, Any], Awaitable[str]]
+    ) -> None:
         """Ends with the session. The user's right to the stream is checked when it begins, as by `kubectl`."""
         headers: list[tuple[bytes, bytes]] = []
         try:
             session = await self._session(browser)
             headers = [(b"set-cookie", each.encode()) for each in self._renewed(browser, session)]
             api = self._portal.users.client(session)
-            vm = await work.vm(api, session.user, namespace, name)
+            vm = await vm_of(session, api)
         except NotSignedIn:
             await _close(browser, ENDED, headers)
         except Failed as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from time import time
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
 from poolhouse.portal.app import Portal
+from poolhouse.portal.consoles import Consoles
 from poolhouse.portal.provider import Provider, new_http_session
 from poolhouse.portal.session import Cookies
 from poolhouse.portal.settings import Settings
@@ -27,6 +29,8 @@ WEBSOCKETS: dict[str, Any] = {"ws": WSProtocol, "ws_per_message_deflate": False,
 
 
 async def run(settings: Settings) -> None:
+    # Users lack rights all the time, and read it on their pages.
+    logging.getLogger("poolhouse.runtime.reflector").setLevel(logging.ERROR)
     async with (
         await Api.connect(user_agent="poolhouse-portal", max_per_namespace=CALLS_PER_USER) as api,
         new_http_session(settings) as session,
@@ -34,9 +38,14 @@ async def run(settings: Settings) -> None:
         provider = Provider(settings, session, time)
         users = Users(api, provider, settings, time)
         cookies = Cookies(settings.session_key, round(settings.session_hours * 3600), settings.names)
-        portal = Portal(settings, users, provider, cookies, time)
+        consoles = Consoles(users, settings.max_consoles, time)
+        app = Portal(settings, users, provider, cookies, consoles, time).app()
         log.info("serving the portal %s on %s:%d", settings.url, settings.host, settings.port)
-        await serve(portal.app(), settings.host, settings.port, settings.tls, drain_seconds=DRAIN_SECONDS, **WEBSOCKETS)
+        options = {"drain_seconds": DRAIN_SECONDS, **WEBSOCKETS}
+        # Both are cancelled at once, because the server waits for the streams, which end with the consoles.
+        async with asyncio.TaskGroup() as group:
+            group.create_task(consoles.run(), name="consoles")
+            group.create_task(serve(app, settings.host, settings.port, settings.tls, **options), name="server")
 
 
 def main() -> int:

@@ -38,6 +38,8 @@ class Session:
     token: str = field(default="", repr=False)
     """the ID token, if the API server gets it"""
     refresh_token: str = field(default="", repr=False)
+    id: str = field(kw_only=True, repr=False)
+    """a random value that stays when the session is renewed"""
 
     def is_valid(self, now: float) -> bool:
         return now < min(self.expires, self.ends)
@@ -74,7 +76,7 @@ class Cookies:
     """Reads and writes the two cookies. `names` says how users get their names, which a session keeps."""
 
     def __init__(self, key: str, session_seconds: int, names: str) -> None:
-        self._session, self._login = Seal(key, f"session {names}"), Seal(key, f"login {names}")
+        self._session, self._login = Seal(key, f"session with id {names}"), Seal(key, f"login {names}")
         self._seconds = session_seconds
 
     def session(self, cookies: Mapping[str, str], now: float) -> Session | None:

@@ -94,6 +94,9 @@ class Settings(ServerSettings):
     session_hours: float = setting(
         "POOLHOUSE_PORTAL_SESSION_HOURS", 12, "Time after which users sign in again.", unit="hours", gt=0, le=168
     )
+    max_consoles: int = setting(
+        "POOLHOUSE_PORTAL_MAX_CONSOLES", 20, "Consoles that may be open at once, with 12 watches each; 0: none.", ge=0
+    )
     _session_key: str = PrivateAttr("")
     _client_secret: str = PrivateAttr("")
 

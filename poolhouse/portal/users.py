@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -62,14 +63,20 @@ class Users:
 
     def client(self, session: Session) -> Api:
         """The client of a user. It shares only connections with those of other users."""
+        return self.lasting_client(lambda: session)
+
+    def lasting_client(self, session: Callable[[], Session]) -> Api:
+        """A client that may outlive an ID token: each request has the token that the session has then."""
+        first = session()
         if self._settings.mode == "token":
-            return self._api.with_token(session.token)
-        return self._api.impersonating(session.user, session.groups)
+            return self._api.with_token(lambda: session().token, first.subject)
+        return self._api.impersonating(first.user, first.groups)
 
     async def sign_in(self, code: str, login: Login) -> Session:
         """The session of a user who returns from the provider. Raises `SignInFailed`."""
         tokens = await self._provider.tokens(code, login)
-        session = self._session(tokens, int(self._now() + self._settings.session_hours * 3600))
+        ends = int(self._now() + self._settings.session_hours * 3600)
+        session = self._session(tokens, ends, secrets.token_urlsafe(16))
         try:
             name = await who_am_i(self.client(session))
         except Unauthorized:
@@ -97,7 +104,7 @@ class Users:
         tokens = await self._provider.renewed(session.refresh_token)
         if tokens.claims["sub"] != session.subject:
             raise Refused("The provider's new ID token is another user's.")
-        return self._named(self._session(tokens, session.ends), session.user)
+        return self._named(self._session(tokens, session.ends, session.id), session.user)
 
     def _named(self, session: Session, name: str) -> Session:
         """The session with the name that the API server has for its user. A user who is impersonated has it already,
@@ -106,10 +113,10 @@ class Users:
             raise Refused("Your name at the provider has changed. Sign in again.")
         return replace(session, user=name)
 
-    def _session(self, tokens: Tokens, ends: int) -> Session:
+    def _session(self, tokens: Tokens, ends: int, id: str) -> Session:
         token, identity = tokens.id_token, Identity("")
         if self._settings.mode == "impersonate":
             token, identity = "", impersonated(tokens.claims, self._settings)
         claims = tokens.claims
         expires = int(claims["exp"])
-        return Session(identity.name, claims["sub"], identity.groups, expires, ends, token, tokens.refresh_token)
+        return Session(identity.name, claims["sub"], identity.groups, expires, ends, token, tokens.refresh_token, id=id)

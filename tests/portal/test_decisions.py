@@ -91,7 +91,22 @@ def test_a_request_is_refused(method: str, headers: dict[str, str], refused: boo
     assert bool(access.refusal(method, headers, URL)) == refused
 
 
-@pytest.mark.parametrize("path", ["/", "/screen/vnc/shop/vm-1"])
+@pytest.mark.parametrize(
+    ("path", "shows_pictures"),
+    [
+        ("/screen/vnc/shop/vm-1", True),
+        ("/console/shop/vnc/shop/vm-1", True),
+        ("/console/-/vnc/shop/vm-1", True),
+        ("/console/vnc/vm/shop/vm-1", False),
+        ("/console/shop/vm/vnc/vm-1", False),
+        ("/", False),
+    ],
+)
+def test_only_screens_show_pictures_of_their_script(path: str, shows_pictures: bool) -> None:
+    assert ("data:" in access.headers_of(path)["Content-Security-Policy"]) is shows_pictures
+
+
+@pytest.mark.parametrize("path", ["/", "/screen/vnc/shop/vm-1", "/console/shop/"])
 def test_a_page_loads_nothing_from_elsewhere_and_is_stored_nowhere(path: str) -> None:
     headers = access.headers_of(path)
     assert "default-src 'none'" in headers["Content-Security-Policy"]
@@ -247,7 +262,7 @@ def test_whom_the_portal_impersonates(
 
 # Cookies
 
-ANN = Session("oidc:ann", "ann", ("oidc:students",), NOW + 300, NOW + 3600, "t" * 100, "r" * 20)
+ANN = Session("oidc:ann", "ann", ("oidc:students",), NOW + 300, NOW + 3600, "t" * 100, "r" * 20, id="a")
 
 
 def jar(headers: list[str]) -> dict[str, str]:

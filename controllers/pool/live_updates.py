@@ -18,6 +18,7 @@ from poolhouse.api.kubevirt.live_updates import LiveField
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
 UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, which says so, cannot be read now"
 REMEDY = "halt the VM, set liveUpdate to Prefer, or take the update back by `rollout undo`"
+NOT_BEGUN = "KubeVirt has not begun the migration: see its VirtualMachineInstanceMigrations"
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
@@ -199,9 +200,24 @@ def _is_late(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
 
 
 def _end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
-    """When KubeVirt has had enough time. Without the annotation, the time counts from the pool's last progress."""
+    """When KubeVirt has had enough time. Without the annotation, the time counts from the pool's last progress.
+
+    KubeVirt migrates a few VMs of a cluster at once. While it moves one VM of the pool after another, a VM whose
+    migration has not begun is not late: it waits for its turn."""
     since = known_time(vm.live_update_since) or known_time(snapshot.pool.status.last_progress_time or "")
+    if since is not None and _progress(snapshot, vm) == NOT_BEGUN:
+        migrating, last_moved = _migrations(snapshot)
+        if migrating:
+            return None
+        since = max(since, known_time(last_moved) or since)
     return since + timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds) if since is not None else None
+
+
+@once
+def _migrations(snapshot: PoolSnapshot) -> tuple[bool, str]:
+    """Whether a VM of the pool migrates, and when the last one that has succeeded ended; "" without one."""
+    vmis = [vm.vmi for vm in snapshot.active if vm.vmi is not None]
+    return any(vmi.migrating for vmi in vmis), max((vmi.guest.moved_at for vmi in vmis), default="")
 
 
 def _late(snapshot: PoolSnapshot) -> str:
@@ -228,4 +244,4 @@ def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
         return "it must move for the change, and no second node can take VMs"
     if vmi.guest.failure and vmi.guest.failed_at >= vm.live_update_since:
         return f"its migration failed, and KubeVirt tries again: {vmi.guest.failure}"
-    return "KubeVirt has not begun the migration: see its VirtualMachineInstanceMigrations"
+    return NOT_BEGUN

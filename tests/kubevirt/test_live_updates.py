@@ -123,11 +123,12 @@ def test_a_vmi_tells_why_it_cannot_migrate_and_how_the_last_migration_failed() -
     migratable = {"type": "LiveMigratable", "status": "False", "message": "a disk is on one node"}
     state = {"failed": True, "completed": True, "endTimestamp": "2026-03-01T12:00:00Z", "failureReason": "too slow"}
     found = live_updates.read_guest(a_vmi(conditions=[migratable], migrationState=state))
-    assert (found.not_migratable, found.failed_at, found.failure) == (
-        "a disk is on one node",
-        "2026-03-01T12:00:00Z",
-        "too slow",
-    )
+    assert found.not_migratable == "a disk is on one node"
+    assert (found.moved_at, found.failed_at, found.failure) == ("", "2026-03-01T12:00:00Z", "too slow")
+    found = live_updates.read_guest(a_vmi(migrationState={"completed": True, "endTimestamp": "2026-03-01T12:00:00Z"}))
+    assert (found.moved_at, found.failed_at) == ("2026-03-01T12:00:00Z", "")
+    running = live_updates.read_guest(a_vmi(migrationState={"startTimestamp": "2026-03-01T12:00:00Z"}))
+    assert (running.moved_at, running.failed_at) == ("", "")
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,8 @@ class RunningGuest:
     block: int = MEMORY_BLOCK
     not_migratable: str = ""
     """why KubeVirt cannot migrate the VMI; empty if it can"""
+    moved_at: str = ""
+    """the end of the last migration, if that has succeeded"""
     failed_at: str = ""
     """the end of the last migration, if that has failed"""
     failure: str = ""
@@ -249,7 +251,7 @@ def read_guest(vmi: Json) -> RunningGuest:
         _bytes(status, "memory", "guestAtBoot"),
         HUGE_BLOCK if at(spec, "domain", "memory", "hugepages", "pageSize") == "1Gi" else MEMORY_BLOCK,
         _why_not_migratable(status),
-        *_failed_migration(status),
+        *_ended_migration(status),
         _bytes(status, "memory", "guestCurrent"),
     )
 
@@ -259,14 +261,13 @@ def _why_not_migratable(status: Json) -> str:
     return str(found.get("message") or found.get("reason") or "no reason") if found.get("status") == "False" else ""
 
 
-def _failed_migration(status: Json) -> tuple[str, str]:
-    """The end of the last migration and why it failed; empty if it did not fail."""
+def _ended_migration(status: Json) -> tuple[str, str, str]:
+    """The end of the last migration, which is the first one if it succeeded, else the second, and why it failed."""
     state = status.get("migrationState") or {}
-    return (
-        (str(state.get("endTimestamp") or ""), str(state.get("failureReason") or ""))
-        if state.get("failed")
-        else ("", "")
-    )
+    end = str(state.get("endTimestamp") or "")
+    if state.get("failed"):
+        return "", end, str(state.get("failureReason") or "")
+    return (end, "", "") if state.get("completed") else ("", "", "")
 
 
 def merged(vm: LiveFields, template: LiveFields) -> LiveFields:

@@ -61,6 +61,11 @@ def written(ordinal: int, *, seconds: float = 1, **given: Any) -> VM:
     return running(ordinal, REVISION.label, since=ago(seconds), **given)
 
 
+def queued(ordinal: int) -> VM:
+    """A VM that KubeVirt could have migrated since the deadline."""
+    return written(ordinal, seconds=601, guest=guest(2, shown=1))
+
+
 def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
     proactive = OLDEST | ({"liveUpdate": choice} if choice else {})
     observed = {key: given.pop(key) for key in ("cluster", "targets", "revision", "revisions") if key in given}
@@ -103,6 +108,26 @@ def waits(observed: PoolSnapshot) -> dict[str, str]:
             id="so does a change that KubeVirt has not applied in time",
         ),
         pytest.param(pool(written(1, seconds=601, migrating=True)), [], id="but never in the middle of the migration"),
+        pytest.param(
+            pool(queued(1), written(2, seconds=601, migrating=True)),
+            [],
+            id="nor a VM that waits for its turn to migrate",
+        ),
+        pytest.param(
+            pool(queued(1), running(2, REVISION.label, guest=guest(2, moved_at=ago(599)))),
+            [("LabelVMI", "web-2")],
+            id="which the end of each migration of the pool makes later",
+        ),
+        pytest.param(
+            pool(queued(1), running(2, REVISION.label, guest=guest(2, moved_at=ago(601)))),
+            [("LabelVMI", "web-2"), ("Restart", "web-1")],
+            id="until KubeVirt migrates no more",
+        ),
+        pytest.param(
+            pool(written(1, seconds=601, guest=guest(1)), written(2, seconds=601, migrating=True)),
+            [("Restart", "web-1")],
+            id="a VMI that has not got the change waits for no turn",
+        ),
         pytest.param(pool(written(1, seconds=601), choice="Require"), [], id="and never with Require"),
         pytest.param(
             pool(written(1, restart_required="x"), choice="Require"), [], id="not even if KubeVirt asks for it"
@@ -392,6 +417,8 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
     assert plan(pool(written(1, seconds=100), written(2, seconds=200)), NOW).again_seconds == 400
     assert plan(pool(written(1, seconds=100), cluster=None), NOW).again_seconds == 500
     assert plan(pool(written(1, seconds=601)), NOW).again_seconds is None
+    moved = running(2, REVISION.label, guest=guest(2, moved_at=ago(100)))
+    assert plan(pool(queued(1), moved), NOW).again_seconds == 500
 
 
 def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:

@@ -40,7 +40,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced,
 
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
-DISTRUSTED_SECONDS = 600.0
+IGNORED_SECONDS = 600.0
 """After another webhook has changed a stored VM, nothing is learned from VMs of its shape for this time."""
 MAX_SHAPES = 128
 ShapeResult = Literal["known", "learned", "not_repeatable"]
@@ -110,7 +110,7 @@ class KnownShapes:
     def __init__(self, now: Callable[[], float], count: Callable[[ShapeResult], None] = lambda result: None) -> None:
         self._now, self._count = now, count
         self._answers: OrderedDict[bytes, tuple[float, KnownAnswer | None]] = OrderedDict()
-        """by shape, until when the answer is remembered, and the answer; None for a distrusted shape"""
+        """by shape, until when the answer is remembered, and the answer; None for an ignored shape"""
 
     def __bool__(self) -> bool:
         return bool(self._answers)
@@ -123,7 +123,7 @@ class KnownShapes:
         return answer
 
     def is_new(self, vm: NewVM) -> bool:
-        """Whether nothing is remembered of the VM's shape, not even that it is distrusted."""
+        """Whether nothing is remembered of the VM's shape, not even that it is ignored."""
         until, _ = self._answers.get(vm.shape, (0.0, None))
         return until <= self._now()
 
@@ -140,16 +140,16 @@ class KnownShapes:
 
     def learn_stored(self, vm: NewVM, stored: Json) -> None:
         """Remembers what admission has set in a VM. `stored` is the API server's answer to its creation, or to a dry
-        run of it. A shape from whose VMs nothing can be learned is distrusted."""
+        run of it. A shape from whose VMs nothing can be learned is ignored."""
         if not self.is_new(vm):
             return
         completed = _as_admitted(vm, stored)
         if completed is None or not self.learn(vm, completed, (), ""):
-            self.distrust(vm)
+            self.ignore(vm)
 
     def confirm(self, vm: NewVM, sent: Json, stored: Json) -> bool:
         """Whether the API server has stored a VM with a known answer as it was sent, apart from MAC addresses that
-        another webhook has assigned. If not, its shape is distrusted."""
+        another webhook has assigned. If not, its shape is ignored."""
         paths = (vm.location.spec, vm.location.record[:-1], *_DECISIVE)
         recorded = at(stored, "metadata", "annotations", DEFAULTED_FIELDS) is not None
         if recorded and all(at(stored, *path) == at(sent, *path) for path in paths):
@@ -157,11 +157,12 @@ class KnownShapes:
         found = _as_admitted(vm, stored)
         if found is not None and _is_same_text(found, sent):
             return True
-        self.distrust(vm)
+        self.ignore(vm)
         return False
 
-    def distrust(self, vm: NewVM) -> None:
-        self._remember(vm, None, DISTRUSTED_SECONDS)
+    def ignore(self, vm: NewVM) -> None:
+        """Neither learns nor repeats an answer to VMs of this shape for ten minutes."""
+        self._remember(vm, None, IGNORED_SECONDS)
 
     def _remember(self, vm: NewVM, answer: KnownAnswer | None, seconds: float) -> None:
         self._answers[vm.shape] = self._now() + seconds, answer
@@ -170,8 +171,8 @@ class KnownShapes:
             self._answers.popitem(last=False)
 
 
-def new_vm(document: Json, namespace: str | None, seed: str | None, circumstances: bytes) -> NewVM | None:
-    """The VM of a document that is not stored yet; None if its answer is not to be remembered. `circumstances` is what
+def new_vm(document: Json, namespace: str | None, seed: str | None, other_fields: bytes) -> NewVM | None:
+    """The VM of a document that is not stored yet; None if its answer is not to be remembered. `other_fields` is what
     the request contains apart from the document, the namespace and the seed."""
     location = locate(document, namespace)
     spec = typed(dict, document, *location.spec) if location is not None else None
@@ -194,7 +195,7 @@ def new_vm(document: Json, namespace: str | None, seed: str | None, circumstance
         text = orjson.dumps(shape, option=orjson.OPT_SORT_KEYS)
     except (TypeError, RecursionError):  # an integer beyond 64 bits, half a surrogate pair, or too many levels
         return None
-    return NewVM(document, location, seed or "", sha256(text + circumstances).digest())
+    return NewVM(document, location, seed or "", sha256(text + other_fields).digest())
 
 
 def _without_names(spec: Json) -> tuple[Any, ...]:

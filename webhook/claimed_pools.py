@@ -56,6 +56,6 @@ def why_not_served(name: str, pools: Sequence[Json], seconds: int) -> str:
     if name in there or (not name and any(at(each, "spec", "default") is True for each in there.values())):
         return ""
     missing = f"the namespace has no warm pool {name}" if name else "is not set, and the namespace has no default pool"
-    near = get_close_matches(name, there, 1, 0.7)
-    hint = f'did you mean "{near[0]}"?' if near else f"its pools: {', '.join(sorted(there)[:5]) or 'none'}."
+    similar = get_close_matches(name, there, 1, 0.7)
+    hint = f'did you mean "{similar[0]}"?' if similar else f"its pools: {', '.join(sorted(there)[:5]) or 'none'}."
     return f"{PATH}: {missing}; {hint} The claim fails if that does not change within {seconds} s"

@@ -22,7 +22,7 @@ lower its number then."""
 
 
 @dataclass(frozen=True)
-class BudgetWish(Generic[R]):
+class DesiredBudget(Generic[R]):
     """The budget that a set needs."""
 
     min_available: int | None = 0
@@ -89,19 +89,18 @@ def conflict(owner: ObjectView, budgets: Sequence[EvictionBudget], vmis: Iterabl
     return f"PodDisruptionBudget {found.name} selects Pods of the pool, and no Pod may have two; {advice}"
 
 
-def unknown_strategy(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, failure: R) -> BudgetWish[R]:
-    """The wish of a set while nobody knows what an eviction does to its VMs: they have the cluster's strategy, and
-    the controller cannot read it."""
+def unknown_strategy(owner: ObjectView, budgets: Sequence[EvictionBudget] | None, failure: R) -> DesiredBudget[R]:
+    """The desired budget of a set whose VMs have the cluster's eviction strategy, if the controller cannot read it."""
     has_own = own_budget(owner, budgets or ()) is not None
     left = f"its PodDisruptionBudget {owner.name} stays as it is" if has_own else _UNLIMITED
     why = "the controller finds no KubeVirt object that it may read, which has the evictionStrategy of VMs without one"
-    return BudgetWish(None, f"{why}: {left}", failure)
+    return DesiredBudget(None, f"{why}: {left}", failure)
 
 
 def describe_refusal(
-    owner: ObjectView, budgets: Iterable[EvictionBudget], wanted: BudgetWish[R], refusal: Refusal
+    owner: ObjectView, budgets: Iterable[EvictionBudget], wanted: DesiredBudget[R], refusal: Refusal
 ) -> str:
-    """What the refusal of the write that the wish needs leaves undone."""
+    """Says which write of the desired budget was refused, and what follows."""
     if own_budget(owner, budgets) is None:
         return f"cannot create PodDisruptionBudget {owner.name}, so that {_UNLIMITED}: {refusal.message}"
     if wanted.min_available:
@@ -113,11 +112,11 @@ def keep_in_step(
     owner: ObjectView,
     labels: Mapping[str, str],
     budgets: Iterable[EvictionBudget],
-    wanted: BudgetWish[R],
+    wanted: DesiredBudget[R],
     set_budget: MakeSet[S_co],
     delete_budget: Callable[[str, str, str], D],
 ) -> Iterator[S_co | D]:
-    """The action that brings the budget in step with the wish, if it is not. `labels` are those of the set's Pods.
+    """Yields the action, if there is one, that makes the budget as it is wanted. `labels` are those of the set's Pods.
 
     The labels in a selector cannot be replaced by a merge patch, so that a budget with others is made again."""
     name, own, pods = owner.name, own_budget(owner, budgets), selector(labels, wanted.vmis)

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 BELIEVED_SECONDS = 30.0
 AT_ONCE = 8
-MENDING_TRIES = 3
+DEFAULTING_TRIES = 3
 REFUSALS = (400, 403, 422)
 """HTTP status codes with which the API server refuses an object, by its own checks, a webhook or a policy"""
 
@@ -116,10 +116,10 @@ class DefaultingCreator:
         created = await self._api.create(self._resource, document)
         # A quota would have refused this VM, too. A complete template teaches nothing.
         if vm is not None and (refused or not incomplete):
-            self._known_shapes.distrust(vm)
+            self._known_shapes.ignore(vm)
         if undefaulted_fields(document):
-            self._saw(vm, created)
-        return await self._mend(created) if self._absent else created
+            self._learn_from_answer(vm, created)
+        return await self._default_stored(created) if self._absent else created
 
     async def _create_known(self, vm: NewVM, completed: Json) -> Json:
         """Creates a VM with what admission has set in another VM of its shape."""
@@ -129,7 +129,7 @@ class DefaultingCreator:
             return created
         where = "{namespace}/{name}".format_map(created["metadata"])
         log.info("%s: another webhook has changed the VM, so VMs of its shape are reviewed one by one", where)
-        return await self._mend(created, lambda stored: without_answer(vm, completed, stored))
+        return await self._default_stored(created, lambda stored: without_answer(vm, completed, stored))
 
     async def _new_vm(self, document: Json) -> NewVM | None:
         """Returns the VM with its shape. The metadata belongs to the shape, because webhooks may select objects by it.
@@ -141,7 +141,7 @@ class DefaultingCreator:
         namespace, also = metadata["namespace"], [metadata.get(each) for each in ("namespace", "labels", "annotations")]
         return await self._defaulter.new_vm(document, namespace, self._seed or None, also=also)
 
-    def _saw(self, vm: NewVM | None, created: Json) -> None:
+    def _learn_from_answer(self, vm: NewVM | None, created: Json) -> None:
         """Records whether the webhook works, and what it has set in a VM, from the answer to an incomplete object."""
         self._absent = bool(undefaulted_fields(created))
         self._present_until = float("-inf") if self._absent else self._clock() + BELIEVED_SECONDS
@@ -149,7 +149,7 @@ class DefaultingCreator:
         if vm is None or self._absent:
             return
         if meta.UNDEFAULTED in annotations or always_reviewed(created):
-            self._known_shapes.distrust(vm)
+            self._known_shapes.ignore(vm)
         else:
             self._known_shapes.learn_stored(vm, created)
 
@@ -157,7 +157,7 @@ class DefaultingCreator:
         """Whether objects of the document's namespace get default hardware."""
         return self._defaulter is not None and not await self._opted_out(document["metadata"]["namespace"])
 
-    async def _mend(self, document: Json, given: Callable[[Json], Json] | None = None) -> Json:
+    async def _default_stored(self, document: Json, given: Callable[[Json], Json] | None = None) -> Json:
         """Defaults a stored VM without a VMI, if it is not complete. A VM with a VMI would need a restart. After a
         failure, the defaulting controller retries for a VM that is not complete. `given` returns a VM that was sent
         complete and that another webhook has changed as it was before: all its defaults are chosen again."""
@@ -165,7 +165,7 @@ class DefaultingCreator:
             return document
         namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
         problem = "somebody else changes the VM"
-        for _ in range(MENDING_TRIES):
+        for _ in range(DEFAULTING_TRIES):
             try:
                 completed = await self._completed(given(document) if given else document)
                 if undefaulted_fields(completed):
@@ -191,7 +191,7 @@ class DefaultingCreator:
         if self._clock() < self._present_until or not undefaulted_fields(document):
             return True
         answer = await self._api.create(self._resource, document, dry_run=True)
-        self._saw(None, answer)
+        self._learn_from_answer(None, answer)
         return not self._absent
 
     async def _opted_out(self, namespace: str) -> bool:

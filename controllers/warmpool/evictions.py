@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from controllers.sets.eviction_budgets import (
     DELETED,
     UNREADABLE,
-    BudgetWish,
+    DesiredBudget,
     conflict,
     describe_refusal,
     endless,
@@ -35,7 +35,7 @@ from poolhouse.api.kinds.metav1 import Condition
 
 BUDGET_FAILURE = "EvictionBudgetFailure"
 
-Wish = BudgetWish[Reason]
+WarmPoolBudget = DesiredBudget[Reason]
 
 
 def delay_end(pool: WarmPool, since: str) -> datetime:
@@ -43,31 +43,31 @@ def delay_end(pool: WarmPool, since: str) -> datetime:
     return parse_time(since) + timedelta(seconds=pool.spec.claim_policy.eviction_delay_seconds)
 
 
-def wish(snapshot: WarmPoolSnapshot, now: datetime) -> Wish | None:
+def desired_budget(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolBudget | None:
     """The budget that the pool needs. None for EC2 instances, which have no Pods."""
     pool, facts = snapshot.pool, snapshot.evictions
     if pool.spec.ec2 is not None:
         return None
     if pool.deleting:
-        return Wish(reason=DELETED)
+        return WarmPoolBudget(reason=DELETED)
     if why := endless(_named(pool), facts.budgets, _stopped_by_evictions(snapshot)):
-        return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
+        return WarmPoolBudget(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     if pool.spec.claim_policy.eviction_budget == "Disabled":
-        return Wish(reason="spec.claimPolicy.evictionBudget is Disabled")
+        return WarmPoolBudget(reason="spec.claimPolicy.evictionBudget is Disabled")
     treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
     if any(found == "Unknown" for _, found in treatments):
         return unknown_strategy(_named(pool), facts.budgets, Reason.EVICTION_STRATEGY_UNKNOWN)
     stopped = [vmi for vmi, found in treatments if found == "Stop"]
     if not stopped:
-        return Wish(reason="it has no claimed VM for which a drain waits")
+        return WarmPoolBudget(reason="it has no claimed VM for which a drain waits")
     if facts.budgets is None:
-        return Wish(reason=UNREADABLE, failure=Reason.EVICTION_BUDGETS_UNREADABLE)
+        return WarmPoolBudget(reason=UNREADABLE, failure=Reason.EVICTION_BUDGETS_UNREADABLE)
     if why := conflict(_named(pool), facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
-        return Wish(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
+        return WarmPoolBudget(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     # A VM that a user migrates has two ready Pods for a moment.
     least = len(stopped) + sum(vmi.migrating for vmi in stopped)
     chosen = VMIChoice("In", tuple(sorted(vmi.uid for vmi in stopped)))
-    return Wish(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmis=chosen)
+    return WarmPoolBudget(least, f"a drain waits for {count_noun(len(stopped), 'claimed VM')}", vmis=chosen)
 
 
 def _stopped_by_evictions(snapshot: WarmPoolSnapshot) -> Iterator[VMI]:
@@ -91,14 +91,14 @@ def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
             yield vm.vmi
 
 
-def keep_budget(snapshot: WarmPoolSnapshot, wanted: Wish | None) -> Iterator[Action]:
+def keep_budget(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget | None) -> Iterator[Action]:
     """Brings the budget in step with the claimed VMs, also of a paused pool."""
     refusal = snapshot.evictions.refusal
     if wanted is not None and (refusal is None or not refusal.wait_seconds):
         yield from _needed(snapshot, wanted)
 
 
-def _needed(snapshot: WarmPoolSnapshot, wanted: Wish) -> Iterator[Action]:
+def _needed(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget) -> Iterator[Action]:
     pool, labels, budgets = _named(snapshot.pool), {meta.WARM_POOL: snapshot.pool.name}, snapshot.evictions.budgets
     if budgets is not None:
         yield from keep_in_step(pool, labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
@@ -110,7 +110,7 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
     return min(((end - now).total_seconds() for end in ends if end > now), default=None)
 
 
-def budget_condition(snapshot: WarmPoolSnapshot, wanted: Wish | None) -> Iterator[Condition]:
+def budget_condition(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget | None) -> Iterator[Condition]:
     facts = snapshot.evictions
     if wanted is not None and facts.refusal is not None and any(_needed(snapshot, wanted)):
         message = describe_refusal(_named(snapshot.pool), facts.budgets or (), wanted, facts.refusal)

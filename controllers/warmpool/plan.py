@@ -39,13 +39,13 @@ class Plan:
     """The actions. `WarmPoolWriter` sends them in the order of their types."""
     requeue_seconds: float | None = None
     """Seconds until the passage of time changes the plan. None if it never does."""
-    budget: evictions.Wish | None = None
+    budget: evictions.WarmPoolBudget | None = None
     """The PodDisruptionBudget that the pool needs."""
 
 
 def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     if snapshot.pool.deleting:
-        unneeded = evictions.keep_budget(snapshot, evictions.wish(snapshot, now))
+        unneeded = evictions.keep_budget(snapshot, evictions.desired_budget(snapshot, now))
         return Plan((*orphaning.orphan_members(snapshot, now), *unneeded))
     found = (action for step in VM_STEPS for action in step(snapshot, now))
     of_vms = _first_of_each_vm(action for action in found if not _offers_unrecorded(snapshot, action))
@@ -54,7 +54,7 @@ def plan(snapshot: WarmPoolSnapshot, now: datetime) -> Plan:
     planned = {_uid(action) for action in of_pool}
     of_vms = tuple(action for action in of_vms if _uid(action) not in planned)
     times = (seconds for timer in TIMERS if (seconds := timer(snapshot, now)) is not None)
-    budget = evictions.wish(snapshot, now)
+    budget = evictions.desired_budget(snapshot, now)
     others = *orphaning.update_finalizer(snapshot, now), *evictions.keep_budget(snapshot, budget)
     return Plan((*others, *of_vms, *of_pool), min(times, default=None), budget)
 

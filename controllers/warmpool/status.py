@@ -9,7 +9,7 @@ from controllers.shared.conditions import condition, join_names, merge, set_time
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.replica_limits import SCALING_LIMITED, scaling_limited
-from controllers.warmpool.evictions import BUDGET_FAILURE, Wish, budget_condition
+from controllers.warmpool.evictions import BUDGET_FAILURE, WarmPoolBudget, budget_condition
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -30,7 +30,7 @@ from poolhouse.runtime.resource import Key
 ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED, BUDGET_FAILURE)
 
 
-def status(snapshot: WarmPoolSnapshot, now: datetime, budget: Wish | None = None) -> WarmPoolStatus:
+def status(snapshot: WarmPoolSnapshot, now: datetime, budget: WarmPoolBudget | None = None) -> WarmPoolStatus:
     """`budget` is the PodDisruptionBudget that the plan wants."""
     pool = snapshot.pool
     counts = Counter(vm.state for vm in snapshot.members)

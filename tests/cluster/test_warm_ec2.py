@@ -19,8 +19,7 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.cli.main import poolhouse
-from poolhouse.cli.virtual_kubelet import ImportOptions as Wish
-from poolhouse.cli.virtual_kubelet import import_config
+from poolhouse.cli.virtual_kubelet import ImportOptions, import_config
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import SECRETS
 from tests.cli.test_virtual_kubelet import SAMPLE
@@ -107,7 +106,7 @@ async def test_the_sample_of_the_design_document_creates_eleven_instances(
         for each in SAMPLE
     ]
     config = {"ManagementSubnet": cloud.subnets[0], "WarmPoolConfig": pools}
-    found = import_config(config, Wish(namespace=desk.namespace))
+    found = import_config(config, ImportOptions(namespace=desk.namespace))
     assert found.problems == ()
     for document in found.manifests:
         await desk.api.create(WARM_POOLS, document)

@@ -15,7 +15,7 @@ from hypothesis import given
 from defaulter.contract import DEFAULTS_PATH, Defaulter, KnownShapes, _accept
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.identity import with_firmware_ids
-from defaulter.known_shapes import DISTRUSTED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm, without_answer
+from defaulter.known_shapes import IGNORED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm, without_answer
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
@@ -42,8 +42,8 @@ def ids(**values: Any) -> Json:
     return {"firmware": values}
 
 
-def of(document: Json, seed: str | None = SEED, circumstances: bytes = b"", namespace: str | None = None) -> NewVM:
-    found = new_vm(document, namespace, seed, circumstances)
+def of(document: Json, seed: str | None = SEED, other_fields: bytes = b"", namespace: str | None = None) -> NewVM:
+    found = new_vm(document, namespace, seed, other_fields)
     assert found is not None
     return found
 
@@ -129,7 +129,7 @@ def test_vms_of_a_pool_have_one_shape(one: Json, other: Json) -> None:
 def test_what_decides_an_answer_makes_another_shape() -> None:
     shapes = [of(each).shape for each in (PLAIN, *OTHERS.values())]
     assert len(set(shapes)) == len(shapes)
-    assert of(PLAIN, circumstances=b"x").shape != of(PLAIN).shape
+    assert of(PLAIN, other_fields=b"x").shape != of(PLAIN).shape
     assert of(PLAIN, seed=None).shape != of(PLAIN).shape
 
 
@@ -371,7 +371,7 @@ def test_a_shape_is_distrusted_after_another_webhook_has_changed_a_vm(libvirt: L
     assert not shapes.confirm(of(TWO), sent, with_mac)
     shapes.learn_stored(of(ONE), stored(libvirt, ONE))
     assert shapes.find(of(TWO)) is None
-    now = DISTRUSTED_SECONDS
+    now = IGNORED_SECONDS
     shapes.learn_stored(of(ONE), stored(libvirt, ONE))
     assert shapes.find(of(TWO)) is not None
 
@@ -492,7 +492,7 @@ async def test_random_addresses_are_not_remembered(libvirt: Libvirt) -> None:
 @pytest.mark.libvirt
 def test_the_number_of_remembered_answers_is_limited(libvirt: Libvirt) -> None:
     shapes, answer = KnownShapes(lambda: 0.0), answered(libvirt, ONE)
-    asked = [of(ONE, circumstances=str(number).encode()) for number in range(MAX_SHAPES + 1)]
+    asked = [of(ONE, other_fields=str(number).encode()) for number in range(MAX_SHAPES + 1)]
     for each in asked:
         shapes.learn(each, answer, (), "")
     assert [shapes.find(each) is None for each in asked] == [True, *([False] * MAX_SHAPES)]

@@ -21,7 +21,7 @@ from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.sets.eviction_budgets import (
     DELETED,
     UNREADABLE,
-    BudgetWish,
+    DesiredBudget,
     conflict,
     describe_refusal,
     endless,
@@ -35,15 +35,15 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
-Wish = BudgetWish[PoolReason]
+PoolBudget = DesiredBudget[PoolReason]
 
 
 @once
-def wish(snapshot: PoolSnapshot) -> Wish:
+def desired_budget(snapshot: PoolSnapshot) -> PoolBudget:
     """The budget that the pool needs."""
     for why_none, failure in NO_BUDGET:
         if why := why_none(snapshot):
-            return Wish(reason=why, failure=failure)
+            return PoolBudget(reason=why, failure=failure)
     if "Unknown" in _treatments(snapshot):
         return unknown_strategy(snapshot.pool, snapshot.budgets, PoolReason.EVICTION_STRATEGY_UNKNOWN)
     stopped, moved = _running(snapshot)["Stop"], _running(snapshot)["Move"]
@@ -53,7 +53,7 @@ def wish(snapshot: PoolSnapshot) -> Wish:
     least = _least(snapshot) - _available_elsewhere(snapshot) + sum(vmi.migrating for vmi in stopped)
     left_out = VMIChoice("NotIn", tuple(sorted([*snapshot.foreign_vmis, *(vmi.uid for vmi in moved)])))
     must_stay = f"{_least(snapshot)} of {count_noun(meant_to_run(snapshot), 'VM')} must stay available"
-    return Wish(least, must_stay, vmis=left_out)
+    return PoolBudget(least, must_stay, vmis=left_out)
 
 
 def _deleted(snapshot: PoolSnapshot) -> str:
@@ -149,7 +149,9 @@ def keep_budget(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
     pool, labels = snapshot.pool, {meta.POOL: snapshot.pool.name}
     if snapshot.budgets is not None:
-        yield from keep_in_step(pool, labels, snapshot.budgets, wish(snapshot), SetEvictionBudget, DeleteEvictionBudget)
+        yield from keep_in_step(
+            pool, labels, snapshot.budgets, desired_budget(snapshot), SetEvictionBudget, DeleteEvictionBudget
+        )
 
 
 def _why_unavailable(snapshot: PoolSnapshot) -> str:
@@ -160,7 +162,7 @@ def _why_unavailable(snapshot: PoolSnapshot) -> str:
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    kind, wanted, refusal = "EvictionBudgetFailure", wish(snapshot), snapshot.budget_refusal
+    kind, wanted, refusal = "EvictionBudgetFailure", desired_budget(snapshot), snapshot.budget_refusal
     available = sum(vm.should_run and vm.available for vm in snapshot.active)
     if refusal is not None and any(_needed(snapshot)):
         message = describe_refusal(snapshot.pool, snapshot.budgets or (), wanted, refusal)

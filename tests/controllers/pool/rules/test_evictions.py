@@ -10,7 +10,7 @@ import pytest
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.evictions import keep_budget, wish
+from controllers.pool.rules.evictions import desired_budget, keep_budget
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
@@ -318,4 +318,4 @@ def test_a_budget_of_an_earlier_pool_is_known_by_its_label() -> None:
 
 def test_two_revisions_with_two_strategies_have_one_budget() -> None:
     observed = seen(MOVED, *FOUR[1:])
-    assert wish(replace(observed, revisions=(OLD, RUNS))).min_available == 2
+    assert desired_budget(replace(observed, revisions=(OLD, RUNS))).min_available == 2

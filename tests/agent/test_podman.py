@@ -172,7 +172,7 @@ async def test_a_store_that_podman_cannot_read_is_no_absent_image(tmp_path: Path
         ),
     ],
 )
-def test_what_a_store_has(user: int, place: str, images: list[str], expected: str) -> None:
+def test_the_text_of_an_image_store(user: int, place: str, images: list[str], expected: str) -> None:
     assert store_text(user, place, images).endswith(expected)
 
 

@@ -123,7 +123,7 @@ def test_addresses_that_move_are_listed_with_a_defaulter(libvirt: Libvirt) -> No
     assert sorted(asked) == ["VirtualMachine", "VirtualMachineInstance"]
 
 
-def test_who_answers_with_no_domain_is_named() -> None:
+def test_the_error_names_a_server_that_answers_without_a_domain() -> None:
     api: Any = Shop(*ALL)
     with defaulter(lambda document: "", "7") as url, pytest.raises(Unreachable, match="is not a defaulter"):
         asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))

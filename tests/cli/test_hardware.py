@@ -215,7 +215,7 @@ def test_the_domain_shows_the_address_of_each_device(guest: Json | None) -> None
 
 
 @pytest.mark.parametrize("text", ["", "<html/>", "<domain/>", "no XML", "\x00"])
-def test_what_is_no_domain_is_refused(text: str) -> None:
+def test_a_file_without_a_domain_is_refused(text: str) -> None:
     with pytest.raises(Failed, match="--domain"):
         read_domain(BytesIO(text.encode()))
 
@@ -303,7 +303,7 @@ def test_a_recorded_vm_shows_every_device(recording: Libvirt) -> None:
 
 
 @pytest.mark.libvirt
-def test_nothing_moves_between_two_of_the_same(libvirt: Libvirt, tmp_path: Path) -> None:
+def test_equal_defaulters_give_equal_addresses(libvirt: Libvirt, tmp_path: Path) -> None:
     with defaulter(libvirt.domain, "7") as one, defaulter(libvirt.domain, "8") as other:
         result = diff(tmp_path, vm(RICH), "--server", one, "--against", other)
     assert result.exit_code == 0, result.output
@@ -358,7 +358,7 @@ def test_a_vm_that_opted_out_is_compared_too(libvirt: Libvirt, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("answer", ["", "<html>", "<html></html>", "<domain/>", "{}", "it works!"])
-def test_who_answers_with_no_domain_is_no_defaulter(tmp_path: Path, answer: str) -> None:
+def test_a_server_that_answers_without_a_domain_is_not_a_defaulter(tmp_path: Path, answer: str) -> None:
     with defaulter(lambda _: answer, "7") as other:
         result = diff(tmp_path, vm(RICH), "--server", other, "--against", other)
         assert result.exit_code == 3, result.output

@@ -72,7 +72,7 @@ def test_krew_takes_the_manifest(archives: Path) -> None:
     assert "$" not in yaml.safe_dump(found)
 
 
-def test_what_krew_refuses_is_noticed(archives: Path) -> None:
+def test_the_check_finds_all_that_krew_refuses(archives: Path) -> None:
     found = manifest(archives, "v1.2.3", "https://poolhouse.example", "http://poolhouse.example")
     found["metadata"]["name"] = "Pool_House"
     found["spec"] |= {"version": "1.2", "shortDescription": "A kubectl plugin."}
@@ -91,7 +91,7 @@ def test_without_archives_the_error_names_make_plugin(tmp_path: Path) -> None:
         manifest(tmp_path, "v1.2.3", "https://a", "https://a")
 
 
-def test_it_is_printed_as_yaml(archives: Path) -> None:
+def test_the_krew_manifest_is_printed_as_yaml(archives: Path) -> None:
     options = ["--version", "v1.2.3", "--homepage", "https://a", "--archives", "https://a"]
     done = CliRunner().invoke(krew, [str(archives), *options])
     assert (done.exit_code, yaml.safe_load(done.stdout)["spec"]["version"]) == (0, "v1.2.3")

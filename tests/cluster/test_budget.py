@@ -1,4 +1,4 @@
-"""The account of chaos can be overdrawn: who takes one VM too many is found out."""
+"""The budget that the chaos tests check: it finds a controller that stops one VM too many."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 def budget(clock: Clock) -> Budget:
-    """Of a pool of four, of which one may be away; all are there."""
+    """The budget of a pool of four available VMs, of which one may be unavailable."""
     found = Budget(clock, "u-web", 1)
     found.wants(4)
     for ordinal in range(1, 5):
@@ -50,7 +50,7 @@ def deleted(budget: Budget, ordinal: int) -> str:
     return budget.vm_seen(replace(vm(ordinal), deleted_at=ago(0), vmi=None), gone=False)
 
 
-def test_one_may_be_taken_and_not_a_second(budget: Budget) -> None:
+def test_the_controller_may_restart_one_vm_and_not_a_second(budget: Budget) -> None:
     assert restarted(budget, 1) == ""
     assert restarted(budget, 2) == "restarted web-2: 2 VMs are left available, 3 must be (and 0 were taken by others)"
     assert budget.taken == 2
@@ -69,12 +69,14 @@ def test_deleting_is_taking(budget: Budget) -> None:
     assert deleted(budget, 2).startswith("deleted web-2")
 
 
-def test_one_that_is_away_anyway_may_be_deleted(budget: Budget) -> None:
+def test_a_vm_that_is_unavailable_already_may_be_deleted(budget: Budget) -> None:
     assert restarted(budget, 1) == ""
     assert deleted(budget, 1) == ""
 
 
-def test_what_people_take_is_their_affair_and_for_a_moment_an_excuse(budget: Budget, clock: Clock) -> None:
+def test_a_vm_that_a_user_stops_does_not_count_for_the_controller_until_it_can_have_seen_it(
+    budget: Budget, clock: Clock
+) -> None:
     budget.spared.add("u-web-1")
     assert deleted(budget, 1) == ""
     assert restarted(budget, 2) == "", "they may not have been seen yet"

@@ -126,7 +126,7 @@ def _path(document: Json) -> str:
     return Resource(group, version, plural, document["kind"]).path(document["metadata"]["namespace"])
 
 
-async def test_what_is_refused_of_a_vm_is_refused_of_whatever_makes_one(
+async def test_a_template_is_refused_for_the_same_reasons_as_a_vm(
     admission: Admission, namespace: str, strict: None
 ) -> None:
     kinds = ("virtualmachinepools", "virtualmachinewarmpools", "virtualmachineinstancereplicasets")

@@ -285,7 +285,7 @@ async def taken_back(place: Place, name: str, write: int) -> bool:
     return True
 
 
-async def test_nothing_restarts_and_the_pool_goes_on_where_kubevirts_was(control_plane: Any, kubevirt: Place) -> None:
+async def test_an_import_restarts_no_vm_and_continues_the_pool(control_plane: Any, kubevirt: Place) -> None:
     place = kubevirt
     await pool_of_kubevirt(place, updateStrategy={"opportunistic": {}})
     before = await state(place, "web")

@@ -112,12 +112,12 @@ async def test_manifests_apply_as_they_are_written_but_for_two_places(api: Api, 
     assert await refusal(api, namespace, read(BY_HAND.replace("replica:", "replicas:"))) is None
 
 
-async def test_what_we_call_right_the_api_server_takes(api: Api, namespace: str) -> None:
+async def test_the_api_server_accepts_each_valid_pool(api: Api, namespace: str) -> None:
     for row in RIGHT:
         assert await refusal(api, namespace, POOL.normalize(row.values[0])) is None, row.id
 
 
-async def test_what_the_api_server_refuses_we_refuse_at_the_same_place(api: Api, namespace: str) -> None:
+async def test_our_validation_names_the_fields_that_the_api_server_names(api: Api, namespace: str) -> None:
     for row in WRONG:
         document = POOL.normalize(row.values[0])
         refused = await refusal(api, namespace, document)
@@ -289,7 +289,7 @@ async def taken(api: Api, document: Json) -> None:
     await api.request("PATCH", path, body=document, query=query, headers=headers)
 
 
-async def test_what_is_generated_is_taken(api: Api, namespace: str, control_plane: Any) -> None:
+async def test_the_api_server_accepts_the_generated_manifests(api: Api, namespace: str, control_plane: Any) -> None:
     authority = await asyncio.to_thread(_authority, Path(control_plane.kubeconfig))
     services = ("webhook", "controllers", "engine", "defaulter")
     for document in (
@@ -330,7 +330,7 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
             await api.patch(VMS, namespace, "vm", {"metadata": {"labels": change}})
 
 
-async def test_who_copies_labels_of_ours_to_vmis_introduces_them_on_no_vm(api: Api, namespace: str) -> None:
+async def test_an_account_that_copies_our_labels_to_vmis_cannot_add_them_to_a_vm(api: Api, namespace: str) -> None:
     """KubeVirt's controller restores and clones VMs from documents that a tenant may edit. Here it is the engine, which
     the policy of the fixture knows too."""
     writer, copier = rbac.service_account_user("controllers"), rbac.service_account_user("engine")

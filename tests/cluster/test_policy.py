@@ -408,7 +408,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
     assert await versions(cluster) == before
 
 
-async def test_what_was_missed_while_nobody_looked_is_made_good(cluster: Cluster) -> None:
+async def test_changes_made_while_the_controllers_were_down_are_enforced(cluster: Cluster) -> None:
     async with controlling(cluster.ours):
         await cluster.instance("vm", {"app": "web"})
         await cluster.policy("web", {"app": "web"})

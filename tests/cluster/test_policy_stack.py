@@ -115,7 +115,7 @@ def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(everything: 
     assert everything.explain({**asked, "withLabels": {"workload-type": "web"}}, token).json()["policy"] == "computing"
 
 
-def test_nobody_else_may_write_a_stamp(everything: Stack) -> None:
+def test_users_cannot_write_the_label_of_the_enforced_policy(everything: Stack) -> None:
     said = everything.kubectl(
         "label", "vmi/db", "-n", "shop", "poolhouse.dev/migration-policy=computing", "--overwrite", code=1
     )

@@ -285,7 +285,7 @@ async def test_a_vm_that_was_marked_and_not_deleted_is_marked_no_more(control_pl
         await place.meta("web-1", finalizers=None)
 
 
-async def test_nothing_is_doubled_or_lost_by_kills_between_none_and_many(control_plane: Any, place: Place) -> None:
+async def test_killed_controllers_create_and_delete_each_vm_once(control_plane: Any, place: Place) -> None:
     """The controller is cut off again and again, on the way up and on the way down."""
     many = 200
     await place.pool(many)
@@ -352,7 +352,7 @@ async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: An
 
 
 @pytest.mark.parametrize("defaulter", [None, FakeDefaulter()], ids=["alone", "beside a defaulter"])
-async def test_one_vm_that_is_refused_holds_up_no_others(
+async def test_a_refused_vm_does_not_delay_other_vms(
     control_plane: Any, place: Place, defaulter: FakeDefaulter | None
 ) -> None:
     await forbid(place, "request.name != (request.operation == 'DELETE' ? 'web-3' : 'web-1')", "web-1")

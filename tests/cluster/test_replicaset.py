@@ -228,9 +228,7 @@ async def test_a_refused_deletion_is_told_in_the_words_of_who_refuses(control_pl
         await until(lambda: place.condition("ReplicaFailure"), None)
 
 
-async def test_what_ended_is_cleared_away_and_replaced_and_what_ends_again_and_again_waits(
-    control_plane: Any, place: Place
-) -> None:
+async def test_ended_vmis_are_deleted_and_replaced_after_a_growing_pause(control_plane: Any, place: Place) -> None:
     await place.make(1)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 1)
@@ -254,7 +252,7 @@ async def test_what_ended_is_cleared_away_and_replaced_and_what_ends_again_and_a
 
 
 @pytest.mark.sentence("2.10")
-async def test_one_that_takes_long_to_end_is_replaced_at_once(control_plane: Any, place: Place) -> None:
+async def test_a_vmi_that_takes_long_to_end_is_replaced_at_once(control_plane: Any, place: Place) -> None:
     await place.make(1)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 1)
@@ -277,7 +275,7 @@ async def test_instances_are_made_complete_while_no_webhook_completes_them(contr
     assert len(identities) == 3, "each has an identity of its own"
 
 
-async def test_nothing_is_doubled_or_lost_by_kills_on_the_way(control_plane: Any, place: Place) -> None:
+async def test_killed_controllers_create_and_delete_each_vmi_once(control_plane: Any, place: Place) -> None:
     """The controller is cut off again and again, on the way up and on the way down."""
     many = 120
     await place.make(many)

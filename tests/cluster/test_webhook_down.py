@@ -38,7 +38,9 @@ async def closed(admission: Admission, namespace: str) -> None:
     await eventually(refused)
 
 
-async def test_what_changes_no_wish_passes_while_everything_fails_closed(admission: Admission, namespace: str) -> None:
+async def test_metadata_status_scale_and_deletions_pass_while_the_webhook_is_down(
+    admission: Admission, namespace: str
+) -> None:
     api = admission.api
     for name in ("web", "gone"):
         await api.create(VMS, vm(namespace, name, finalizers=["test.dev/stay"]))
@@ -57,17 +59,17 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
     with pytest.raises(ApiError, match="failed calling webhook"):
         await api.patch(CLAIMS, namespace, "ci", {"metadata": {"annotations": {INSTANCE_TYPE: "large"}}})
 
-    # Of our own kinds as well only what is wanted is held: whoever keeps disks or machines must let go.
+    # Of Poolhouse's kinds, too, only changes of the spec wait for the webhook. Finalizers must be removable.
     for resource, name in ((POOLS, "web"), (CLAIMS, "ci")):
         for part in ({"finalizers": ["test.dev/stay"]}, {"labels": {"a": "b"}}, {"annotations": {"a": "b"}}):
             await api.patch(resource, namespace, name, {"metadata": part})
         await api.patch(resource, namespace, name, {"metadata": {"finalizers": None}})
-    # KubeVirt goes on: states, labels, finalizers, migrations' marks.
+    # KubeVirt goes on to write status, labels and finalizers.
     await api.patch(VMS, namespace, "web", {"status": {"ready": True}}, subresource="status")
     await api.patch(VMIS, namespace, "web", {"status": {"phase": "Running"}})
     await api.patch(VMIS, namespace, "web", {"metadata": {"labels": {"kubevirt.io/nodeName": "node-2"}}})
     await api.patch(VMS, namespace, "web", {"metadata": {"annotations": {"a": "b"}}})
-    # A drain ends instances, an autoscaler changes numbers, and whoever cleans up deletes.
+    # A drain deletes VMIs, an autoscaler scales, and users delete objects.
     await api.delete(VMIS, namespace, "web")
     await api.patch(POOLS, namespace, "web", {"spec": {"replicas": 3}}, subresource="scale")
     await api.delete(VMS, namespace, "gone")
@@ -76,7 +78,7 @@ async def test_what_changes_no_wish_passes_while_everything_fails_closed(admissi
     await api.delete(POOLS, namespace, "web")
     await _absent(api, POOLS, namespace, "web")
     await eventually(lambda: _there(api, SERVICE_ACCOUNTS, namespace, "default"))  # without which no pod is taken
-    # Nobody asks us about what is not ours: pods of nodes, of the network, our own.
+    # Other kinds do not wait for the webhook.
     await api.create(CONFIG_MAPS, {"metadata": {"name": "cni", "namespace": namespace}})
     pod = {"metadata": {"name": "cni", "namespace": namespace}, "spec": {"containers": [{"name": "a", "image": "a"}]}}
     await api.create(PODS, pod)

@@ -231,7 +231,7 @@ def test_a_text_with_too_many_objects_is_refused() -> None:
         change.Text(text, "").read()
 
 
-def test_what_a_user_edits_has_no_noise() -> None:
+def test_the_document_to_edit_has_no_fields_of_the_server() -> None:
     assert change.shown(STORED) == (
         "apiVersion: kubevirt.io/v1\nkind: VirtualMachinePool\nmetadata:\n  name: web\n  namespace: shop\n"
         "  labels:\n    a: '1'\n  annotations:\n    note: x\nspec:\n  replicas: 1\n"

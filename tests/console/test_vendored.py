@@ -11,7 +11,7 @@ VENDORED = ROOT / "poolhouse" / "console" / "vendored"
 NPM = ROOT / "requirements" / "npm"
 
 
-def test_nobody_has_changed_them() -> None:
+def test_vendored_files_have_their_checksums() -> None:
     sums = dict(reversed(line.split()) for line in (VENDORED / "SHA256SUMS").read_text().splitlines())
     files = [each for each in VENDORED.iterdir() if each.name != "SHA256SUMS"]
     assert {each.name: hashlib.sha256(each.read_bytes()).hexdigest() for each in files} == sums

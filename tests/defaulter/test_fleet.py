@@ -135,7 +135,9 @@ def test_the_vms_of_a_namespace_that_opted_out_change_too() -> None:
         ),
     ],
 )
-def test_what_cannot_be_foreseen(document: Json, guest: Guest | None, expected: list[str]) -> None:
+def test_the_report_names_the_values_that_it_cannot_foresee(
+    document: Json, guest: Guest | None, expected: list[str]
+) -> None:
     found = report(document, guest)
     assert found is not None
     assert len(found.unknown) == len(expected)
@@ -187,7 +189,9 @@ HOOKED = {"hooks.kubevirt.io/hookSidecars": '[{"command": ["/var/run/kubevirt-ho
         pytest.param(RECORDED, GUEST, None, None, id="the user may not see plugins"),
     ],
 )
-def test_who_is_held(annotations: Json, guest: Guest | None, plugin: bool | None, expected: bool | None) -> None:
+def test_whose_hardware_is_held_by_the_hook(
+    annotations: Json, guest: Guest | None, plugin: bool | None, expected: bool | None
+) -> None:
     found = report(vm(PLACED, annotations=annotations), guest, plugin=plugin)
     assert found is not None
     assert found.held is expected
@@ -257,7 +261,7 @@ def test_addresses_that_move_are_foreseen(libvirt: Libvirt, now: Json, running: 
         pytest.param(OPEN, {"preference": {"name": "linux"}}, False, id="a preference"),
     ],
 )
-def test_what_the_defaulter_can_foresee(content: Json, fields: Json, expected: bool) -> None:
+def test_which_vms_the_defaulter_can_foresee(content: Json, fields: Json, expected: bool) -> None:
     assert foreseeable(vm(content, **fields)) is expected
 
 

@@ -282,7 +282,7 @@ def test_a_stored_vm_teaches_the_empty_features_that_virt_api_writes(libvirt: Li
         pytest.param(("metadata", "labels", {"a": "b"}), id="a label"),
     ],
 )
-def test_what_differs_between_vms_is_not_learned(libvirt: Libvirt, addition: tuple[Any, ...]) -> None:
+def test_a_value_that_differs_between_vms_is_not_learned(libvirt: Libvirt, addition: tuple[Any, ...]) -> None:
     answer = learned(ONE, stored(libvirt, ONE, addition), TWO)
     assert answer is not None
     *path, value = addition

@@ -69,7 +69,9 @@ def qemu(machine: str, theirs: str) -> Newer:
     ],
 )
 @pytest.mark.sentence("4.38")
-def test_what_is_newer(version: Version, nodes: list[Node], release: Release | None, newer: list[Newer]) -> None:
+def test_which_versions_are_newer_than_those_of_the_nodes(
+    version: Version, nodes: list[Node], release: Release | None, newer: list[Newer]
+) -> None:
     assert newer_than_nodes(version, nodes, release) == newer
 
 

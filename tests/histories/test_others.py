@@ -68,7 +68,7 @@ def test_a_vm_that_is_created_with_the_disk_of_another_is_found(created: Json, f
         pytest.param(Change(USERS, VMS, thing(), None), False, id="a user deletes a VM"),
     ],
 )
-def test_what_a_respelling_does_is_found(change: Change, found: bool) -> None:
+def test_the_search_finds_respellings_that_change_something(change: Change, found: bool) -> None:
     assert bool(touched(ApiServer(lambda: BEGINNING), change)) is found
 
 

@@ -151,7 +151,7 @@ def interface(name: str, source: str, **more: Any) -> Json:
         ),
     ],
 )
-def test_what_says_that_a_nic_is_plugged(found: Json, wanted: Json, accepted: bool, shown: bool) -> None:
+def test_how_a_guest_shows_a_plugged_nic(found: Json, wanted: Json, accepted: bool, shown: bool) -> None:
     field = next(each for each in live_updates.FIELDS if each.name == "nics")
     fields, guest = live_updates.read_fields(wanted), live_updates.read_guest(found)
     assert live_updates.is_accepted([field], fields, guest) is accepted
@@ -206,7 +206,9 @@ def test_releases_and_gates(of: str, settings: ClusterSettings, expected: str) -
         pytest.param(DATA, spec(), DATA, ["disks"], id="a disk of the template"),
     ],
 )
-def test_what_a_change_taken_back_leaves(vm: Json, guest: Json, template: Json, behind: list[str]) -> None:
+def test_which_fields_are_behind_after_a_change_is_taken_back(
+    vm: Json, guest: Json, template: Json, behind: list[str]
+) -> None:
     fields = (live_updates.read_fields(each) for each in (vm, template))
     found = live_updates.behind(*fields, live_updates.read_guest(vmi(guest)))
     assert [each.name for each in found] == behind

@@ -85,6 +85,6 @@ def test_the_validity_is_that_of_the_first_certificate(pem: bytes, start: str) -
         ),
     ],
 )
-def test_what_is_no_certificate_is_refused(pem: bytes, error: str) -> None:
+def test_text_without_a_certificate_is_refused(pem: bytes, error: str) -> None:
     with pytest.raises(ValueError, match=re.escape(error)):
         read_validity(pem)

@@ -33,7 +33,7 @@ def deciding(allowed: bool, asked: list[Json]) -> Script:
     return script
 
 
-async def test_who_may_patch_the_status_of_the_pod_makes_its_claim(webhook: RunningWebhook) -> None:
+async def test_the_claim_of_a_pod_needs_the_right_to_patch_its_status(webhook: RunningWebhook) -> None:
     asked: list[Json] = []
     webhook.api_server.script = deciding(True, asked)
     assert (await webhook.review(review(of_a_pod())))["allowed"]

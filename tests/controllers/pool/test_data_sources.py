@@ -150,7 +150,7 @@ def test_the_hash_of_an_entry_is_the_same_in_later_releases() -> None:
     assert dict(revision_of(a_pool()).disks) == {"root": "4e5f4dc584"}
 
 
-def test_what_concerns_only_the_import_is_no_other_disk() -> None:
+def test_fields_that_only_the_import_reads_do_not_change_the_disk() -> None:
     more = {**GOLDEN, "spec": {**GOLDEN["spec"], "priorityClassName": "high", "preallocation": True}}
     assert revision_of(a_pool(TRACKING, None, more)).disks == revision_of(a_pool()).disks
 

@@ -171,7 +171,7 @@ def waits(observed: PoolSnapshot) -> dict[str, str]:
         pytest.param(pool(running(1, evacuated=True)), [], id="and for the drain of its node"),
     ],
 )
-def test_what_the_pool_does(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
+def test_which_writes_a_live_update_needs(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
     assert [each for each in acts(observed) if each[0] != "SaveRevision"] == expected
 
 

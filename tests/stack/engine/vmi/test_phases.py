@@ -51,7 +51,7 @@ def seen(phase: str, domain: Domain = ABSENT, **given: Any) -> VMISnapshot:
         ),
     ],
 )
-def test_what_becomes_of_it(state: VMISnapshot, phase: str, actions: tuple[Any, ...]) -> None:
+def test_the_phase_and_the_actions_of_a_vmi(state: VMISnapshot, phase: str, actions: tuple[Any, ...]) -> None:
     made = plan_vmi(state, NOW)
     assert (made.status["phase"] or "", made.actions) == (phase, actions)
 

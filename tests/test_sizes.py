@@ -1,4 +1,4 @@
-"""No function, module or list of imports becomes too large to be read at once.
+"""No function and no module becomes too large to be read at once.
 
 A branch is an `if`, a loop, a handler, a case, a comprehension, or a further operand of a boolean. Generated code is
 not counted. The tables list what is larger; a test fails if an entry is no longer needed.

@@ -27,7 +27,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "defaulter": ("defaulter", "poolhouse/service"),
     "cli": ("poolhouse/cli", "poolhouse/runtime", "defaulter"),
     "console": ("poolhouse/console",),
-    "portal": ("poolhouse/portal", "poolhouse/service", "poolhouse/runtime"),
+    "portal": ("poolhouse/portal", "poolhouse/console", "poolhouse/service", "poolhouse/runtime"),
     "autoscaler": ("poolhouse/nodegroups", "poolhouse/service"),
     "ec2": ("controllers",),
     "engine": ("poolhouse/stack",),

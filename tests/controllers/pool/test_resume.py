@@ -13,6 +13,7 @@ from controllers.pool.writes.updates import update
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
+from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
@@ -27,7 +28,9 @@ class Cluster:
 
     def __init__(self, runs: bool, **spec: Any) -> None:
         inner = {key: value for key, value in template()["spec"].items() if key != "running"}
-        self.vm = {"metadata": {"name": "web-1", "uid": "u-web-1"}, "spec": {**inner, **spec}}
+        owner = controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", snapshot(1).pool.uid)
+        metadata = {"name": "web-1", "uid": "u-web-1", "ownerReferences": [owner]}
+        self.vm = {"metadata": metadata, "spec": {**inner, **spec}}
         self.runs, self.asked = runs, []
 
     async def get(self, resource: Any, namespace: str, name: str) -> Any:

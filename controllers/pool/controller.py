@@ -162,8 +162,8 @@ class PoolController:
             snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
-        cordoned = snapshot.cordoned | self.stores.cordoned(memory.ended_vmis)
-        snapshot = replace(snapshot, ended_vmis=tuple(memory.ended_vmis), cordoned=cordoned)
+        leaving = snapshot.leaving | self.stores.leaving(memory.ended_vmis)
+        snapshot = replace(snapshot, ended_vmis=tuple(memory.ended_vmis), leaving=leaving)
         known = memory.healing
         # The last status may be written by a later leader, or not be in the store yet.
         if known is None or (pool.status.healing or Healing()).replaced > known.replaced:

@@ -1,7 +1,7 @@
 """Finds the VMs that a drain has stopped, for the log of decisions and for events.
 
-A drain stops the VMs that KubeVirt does not move. The pool sees that such a VMI ends on a cordoned node, and that no
-client has deleted it. A guest that ends by itself on this node looks the same.
+A drain stops the VMs that KubeVirt does not move. The pool sees that such a VMI ends on a node that is
+cordoned or drained, and that no client has deleted it. A guest that ends by itself on this node looks the same.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ def evictions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
 
 
 def _is_evicted(snapshot: PoolSnapshot, vmi: VMI) -> bool:
-    return vmi.node in snapshot.cordoned and not vmi.deleting and treatment_of(vmi, snapshot.cluster) == "Stop"
+    return vmi.node in snapshot.leaving and not vmi.deleting and treatment_of(vmi, snapshot.cluster) == "Stop"
 
 
 def _what_follows(run_strategy: str, vmi: VMI) -> str:

@@ -97,7 +97,7 @@ def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autoh
 def _failed_run(snapshot: PoolSnapshot, vmi: VMI) -> bool:
     """Whether the VMI has failed after it had run. KubeVirt counts the others. On a node that is drained, an eviction
     may have ended the VMI: that is no fault of the VM."""
-    return vmi.phase == "Failed" and bool(vmi.started_at) and vmi.node not in snapshot.cordoned
+    return vmi.phase == "Failed" and bool(vmi.started_at) and vmi.node not in snapshot.leaving
 
 
 def _was_stable(vmi: VMI, now: datetime) -> bool:

@@ -200,14 +200,14 @@ class Stores:
         found = {name: self.nodes.get(("", name)) for name in names}
         return {name: node is not None and node.ready for name, node in found.items()}
 
-    def cordoned(self, vmis: Iterable[VMI]) -> frozenset[str]:
+    def leaving(self, vmis: Iterable[VMI]) -> frozenset[str]:
         names = {vmi.node for vmi in vmis}
-        return frozenset(name for name in names if (node := self.nodes.get(("", name))) is not None and node.cordoned)
+        return frozenset(name for name in names if (node := self.nodes.get(("", name))) is not None and node.leaving)
 
     def targets(self) -> frozenset[str] | None:
         """Two nodes that can take VMs, or as many as there are. None for a user who may not see nodes."""
         able = (node for node in self.nodes.all() if node.ready and node.labels.get(SCHEDULABLE) == "true")
-        return frozenset(islice((node.name for node in able if not node.cordoned), 2)) if len(self.nodes) else None
+        return frozenset(islice((node.name for node in able if not node.leaving), 2)) if len(self.nodes) else None
 
     def waiting_for_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
@@ -288,7 +288,7 @@ def observe(
         nodes=_nodes(stores, pool, vms),
         cluster=stores.cluster(),
         targets=stores.targets(),
-        cordoned=stores.cordoned(vm.vmi for vm in vms if vm.vmi is not None),
+        leaving=stores.leaving(vm.vmi for vm in vms if vm.vmi is not None),
         budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
         excess=beyond,
         synced=synced,

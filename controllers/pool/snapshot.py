@@ -164,8 +164,8 @@ class PoolSnapshot:
     """Why the instance types of revisions are unknown, by label of the revision."""
     targets: frozenset[str] | None = None
     """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
-    cordoned: frozenset[str] = frozenset()
-    """The nodes of VMs, and those of `ended_vmis`, that take no further VMs, as while they are drained."""
+    leaving: frozenset[str] = frozenset()
+    """Those nodes of VMs and of `ended_vmis` that are cordoned or drained."""
     budgets: Sequence[EvictionBudget] | None = None
     """The PodDisruptionBudgets of the namespace, apart from those that KubeVirt makes for single VMIs. None if they are
     unknown."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
@@ -14,6 +15,8 @@ from poolhouse.runtime.store import Store
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
 JOBS = Resource("batch", "v1", "jobs", "Job")
 CRON_JOBS = Resource("batch", "v1", "cronjobs", "CronJob")
+DRAIN_TAINTS = frozenset({KUBEVIRT_DRAIN_TAINT, "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"})
+"""Taints of a node that is drained. Karpenter sets its own in place of a cordon, as the cluster-autoscaler may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +24,7 @@ class Node:
     name: str
     labels: Mapping[str, str]
     ready: bool = True
-    cordoned: bool = False
+    leaving: bool = False
 
 
 def parse_node(document: Json) -> Node:
@@ -29,14 +32,19 @@ def parse_node(document: Json) -> Node:
     metadata = document["metadata"]
     labels = (metadata.get("labels") or {}).items()
     kept = {key: value for key, value in labels if ".node.kubevirt.io/" not in key}
-    cordoned = bool((document.get("spec") or {}).get("unschedulable"))
-    return Node(metadata["name"], kept, node_is_ready(document), cordoned)
+    return Node(metadata["name"], kept, node_is_ready(document), node_is_leaving(document))
 
 
 def node_is_ready(document: Json) -> bool:
     """Whether the condition Ready of the node is True. A new node does not have it yet, and runs no VM."""
     conditions = (document.get("status") or {}).get("conditions") or ()
     return bool(next((each.get("status") for each in conditions if each.get("type") == "Ready"), "True") == "True")
+
+
+def node_is_leaving(document: Json) -> bool:
+    """Whether the node is cordoned or drained."""
+    spec = document.get("spec") or {}
+    return bool(spec.get("unschedulable")) or any(each.get("key") in DRAIN_TAINTS for each in spec.get("taints") or ())
 
 
 V = TypeVar("V")

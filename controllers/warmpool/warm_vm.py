@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
-from controllers.shared.sources import node_is_ready
+from controllers.shared.sources import node_is_leaving, node_is_ready
 from controllers.shared.vm import start_refusal
 from controllers.shared.vmi import VMI, parse_count
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -27,10 +27,6 @@ PAUSED_BY_USER = "PausedByUser"
 """KubeVirt's reason for a pause by a user. An I/O error can pause a VMI too."""
 
 
-DRAIN_TAINTS = frozenset({meta.KUBEVIRT_DRAIN_TAINT, "karpenter.sh/disrupted", "ToBeDeletedByClusterAutoscaler"})
-"""Taints of a node that is drained. Karpenter and the cluster-autoscaler set theirs in place of a cordon."""
-
-
 @dataclass(frozen=True, slots=True)
 class Node:
     name: str
@@ -44,9 +40,7 @@ class Node:
 
 
 def parse_node(document: Json) -> Node:
-    spec = document.get("spec") or {}
-    drained = any(taint.get("key") in DRAIN_TAINTS for taint in spec.get("taints") or ())
-    return Node(document["metadata"]["name"], node_is_ready(document), bool(spec.get("unschedulable")) or drained)
+    return Node(document["metadata"]["name"], node_is_ready(document), node_is_leaving(document))
 
 
 @dataclass(frozen=True, slots=True)

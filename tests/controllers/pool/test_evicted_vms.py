@@ -57,7 +57,7 @@ def test_a_vm_that_a_drain_has_stopped_is_found(ended: VMI, given: dict[str, Any
         vm(1, run_strategy=strategy),
         vm(2),
         ended_vmis=(ended,),
-        cordoned=frozenset({"node-1"}),
+        leaving=frozenset({"node-1"}),
         cluster=cluster,
     )
     found = list(evictions(observed, NOW))
@@ -83,7 +83,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     stores = controller.stores
     controller.stores = replace(stores, cluster=ClusterSettings)
     controller.events = cast(PoolEvents, telling)
-    stores.nodes.put(("", "node-1"), Node("node-1", {}, cordoned=True))
+    stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):
         controller.vmi_changed(lambda key, pause: None, old, new)
@@ -103,7 +103,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
 async def test_an_eviction_is_no_failure_of_a_vm_that_runs_elsewhere_again() -> None:
     """No VM of the pool may be left on the node, which then is that of the ended VMI alone."""
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    controller.stores.nodes.put(("", "node-1"), Node("node-1", {}, cordoned=True))
+    controller.stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     controller.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
     observed: Any = controller._observe(("default", "web"))
     assert observed.ended_vmis == (CRASHED,)

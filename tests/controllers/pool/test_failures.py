@@ -67,12 +67,12 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
             one(failed(run("Failed", started=900, ended=1)), counted(2)), [(1, "new")], id="a long run ends the series"
         ),
         pytest.param(
-            replace(one(failed(replace(run("Failed"), node="n1"))), cordoned=frozenset({"n1"})),
+            replace(one(failed(replace(run("Failed"), node="n1"))), leaving=frozenset({"n1"})),
             [],
             id="a drain may have ended it",
         ),
         pytest.param(
-            replace(one(failed(replace(run("Failed"), node="n2"))), cordoned=frozenset({"n1"})),
+            replace(one(failed(replace(run("Failed"), node="n2"))), leaving=frozenset({"n1"})),
             [(1, "new")],
             id="another node is drained",
         ),

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import Stores, observe
+from controllers.pool.observe import SCHEDULABLE, Stores, observe
 from controllers.pool.outages import describe_lost_nodes, lost_node, open_outages, outage_decisions
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
@@ -224,6 +224,30 @@ def test_the_readiness_of_nodes_is_observed(nodes: list[Node], logged: Any, foun
     observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
     assert isinstance(observed, PoolSnapshot)
     assert observed.nodes == found
+
+
+@pytest.mark.parametrize(
+    ("spec", "leaving"),
+    [
+        ({}, False),
+        ({"unschedulable": True}, True),
+        ({"taints": [{"key": "ToBeDeletedByClusterAutoscaler"}]}, True),
+        ({"taints": [{"key": "DeletionCandidateOfClusterAutoscaler"}]}, False),
+    ],
+)
+def test_nodes_that_are_drained_are_observed(spec: dict[str, Any], leaving: bool) -> None:
+    stores = Stores()
+    pool = a_pool(1)
+    stores.pools.put(pool.key, pool)
+    member = on("node-1", 1)
+    assert member.vmi is not None
+    stores.vms.put(member.key, replace(member, vmi=None))
+    stores.vmis.put(member.key, member.vmi)
+    labels = {SCHEDULABLE: "true"}
+    stores.nodes.put(("", "node-1"), parse_node({"metadata": {"name": "node-1", "labels": labels}, "spec": spec}))
+    observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
+    assert isinstance(observed, PoolSnapshot)
+    assert (observed.leaving, observed.targets) == ((frozenset({"node-1"}), set()) if leaving else (set(), {"node-1"}))
 
 
 @pytest.mark.parametrize(

@@ -338,7 +338,7 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     shop.act("Retry update")
     shop.reads("my-vm-pool is updated again", "1 with revision 2")
     shop.click("button", "Undo to 1")
-    shop.reads("my-vm-pool restarts VMs that KubeVirt cannot change while they run", "Order of actions", "my-vm-pool-1")
+    shop.reads("my-vm-pool restarts VMs that KubeVirt cannot change while they run", "Order of actions", "Restart")
     shop.click("button.danger", "Undo")
     shop.reads("my-vm-pool has the template of revision 1 again", "all 3 VMs have the template")
     assert read(paths, "vmpool/my-vm-pool", ".spec.template.spec.template.spec.domain.memory.guest") == "128Mi"

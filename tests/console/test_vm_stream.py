@@ -21,9 +21,10 @@ from starlette.routing import WebSocketRoute
 from starlette.websockets import WebSocket
 
 from poolhouse.cli.cluster import Cluster
-from poolhouse.console.app import Console
+from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.pages import Context
+from poolhouse.console.server import Guard
 from poolhouse.console.vm_stream import CLOSED, IDLE_SECONDS, MAX_REASON_BYTES, connect, reason, sentence
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable, Unreachable
@@ -235,7 +236,8 @@ async def test_only_a_page_of_the_console_opens_a_websocket(
         sent = {key: f"http://127.0.0.1:{port}" if value == "own" else value for key, value in headers.items()}
         async with api_server(tmp_path, echo) as api, aiohttp.ClientSession() as session:
             context = Context(ClusterState(api, None, "alice"), Cluster(tmp_path / "kubeconfig", "shop"))
-            async with serving(Console(context, port, TOKEN, "cluster"), listener):
+            console = Console(context, Frame(f"/{TOKEN}", "cluster"))
+            async with serving(Guard(console, port, TOKEN), listener):
                 url = f"http://127.0.0.1:{port}{path}/stream/console/shop/web-1"
                 try:
                     async with session.ws_connect(url, headers=sent) as opened:

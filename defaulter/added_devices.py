@@ -248,19 +248,24 @@ def possible_starts(vmi: Json, location: VMLocation) -> list[Json] | None:
     if at_start is not None:
         editor = DocumentEditor(vmi)
         editor.replace((*location.spec, "domain", "memory", "guest"), str(at_start))
-        vmi, spec = editor.document, editor.get(location.spec)
-    hotpluggable = set(hotpluggable_volumes(spec))
-    paths = list(addressable_devices(vmi, location))
-    disks = [path for path in paths if at(vmi, *_device(path, location), "name") in hotpluggable]
-    pods = {network.get("name") for _, network in entries(spec, "networks") if network.get("pod") is not None}
-    # KubeVirt never hotplugs a NIC on the pod network. The first port is empty only for a NIC of the start.
-    nics = [path for path in paths if "interfaces" in path and at(vmi, *path) != FIRST_PORT]
-    nics = [path for path in nics if at(vmi, *_device(path, location), "name") not in pods]
+        vmi = editor.document
+    disks, nics = _hotpluggable_devices(vmi, location)
     # KubeVirt appends a hotplugged device to the VMI, so the last ones of a list are those that were hotplugged.
     later = [[*some, *others] for some in _tails(disks) for others in _tails(nics)]
     if len(later) > MAX_STARTS:
         return None
     return [without_devices(vmi, location, paths) for paths in later]
+
+
+def _hotpluggable_devices(vmi: Json, location: VMLocation) -> tuple[list[Path], list[Path]]:
+    """The addresses of the disks and of the NICs that may have been hotplugged, in the order of the VMI."""
+    spec, paths = at(vmi, *location.spec), list(addressable_devices(vmi, location))
+    hotpluggable = set(hotpluggable_volumes(spec))
+    disks = [path for path in paths if at(vmi, *_device(path, location), "name") in hotpluggable]
+    pods = {network.get("name") for _, network in entries(spec, "networks") if network.get("pod") is not None}
+    # KubeVirt never hotplugs a NIC on the pod network. The first port is empty only for a NIC of the start.
+    nics = [path for path in paths if "interfaces" in path and at(vmi, *path) != FIRST_PORT]
+    return disks, [path for path in nics if at(vmi, *_device(path, location), "name") not in pods]
 
 
 def launcher_release(vmi: Json, settings: ClusterSettings) -> Release | None:

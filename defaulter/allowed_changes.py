@@ -10,6 +10,7 @@ can then leave hardware undefaulted, but cannot give a VM another volume or imag
 from collections.abc import Iterator
 from typing import Any
 
+from defaulter.field_record import is_same
 from defaulter.hook import HARDWARE_ANNOTATION
 from defaulter.vm_paths import PATHS_BY_KIND, locate
 from poolhouse.api.apimachinery.equality import is_unchanged
@@ -110,18 +111,23 @@ def _forbidden(before: Any, after: Any, path: Path, vmi: Path) -> Iterator[str]:
             if not is_unchanged(old, value):
                 yield from _forbidden(old, value, (*path, key), vmi)
     elif _is_container(before, after, list) and len(before or ()) <= len(after):
-        for old, new in zip(before or (), after, strict=False):
+        items = before or ()
+        for old, new in zip(items, after, strict=False):
             if not is_unchanged(old, new):
                 yield from _forbidden(old, new, (*path, "*"), vmi)
-        if len(before or ()) < len(after) and not _may_grow(before, path, vmi):
+        if len(items) < len(after) and not _may_grow(before, path, vmi):
             yield _format(path)
-    elif not (
-        (type(before) is type(after) and before == after)
-        or (_is_unset(before) and _may_fill(path, vmi))
+    elif not (is_same(before, after) or _may_set(before, after, path, vmi)):
+        yield _format(path)
+
+
+def _may_set(before: Any, after: Any, path: Path, vmi: Path) -> bool:
+    """Whether a response may replace the value `before` by `after`."""
+    return (
+        (_is_unset(before) and _may_fill(path, vmi))
         or _is_resolved_alias(before, after, path, vmi)
         or _is_new_record(before, after, path, vmi)
-    ):
-        yield _format(path)
+    )
 
 
 def _is_container(before: Any, after: Any, container: type) -> bool:

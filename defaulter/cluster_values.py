@@ -14,14 +14,15 @@ from defaulter.errors import LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, HOST_CPUS
 from defaulter.json_paths import Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.machine_types import ALIASES
-from defaulter.nodes import CPUs
+from defaulter.machine_types import ALIASES, is_canonical, limited_message, unavailable_message
+from defaulter.nodes import CPUs, MachineTypes
 from poolhouse.api.apimachinery.unstructured import Json, at
 
 if TYPE_CHECKING:
     from defaulter.driver import Libvirt
 
 CPU_MODEL: Path = ("domain", "cpu", "model")
+MACHINE_TYPE: Path = ("domain", "machine", "type")
 _CONFIGURATION = "spec.configuration"
 
 
@@ -57,6 +58,21 @@ def model_warnings(spec: Json, cluster: ClusterConfig) -> Iterator[str]:
         f"the CPU model is not set: {setting} is {model!r}, which no libvirt knows, neither the defaulter's nor that of"
         " a node; KubeVirt cannot start the VM until the administrator corrects it"
     )
+
+
+def machine_type_warnings(
+    given: Any, stored: Any, spec: Json, available: MachineTypes | None, cluster: ClusterConfig
+) -> Iterator[str]:
+    """Warnings about a replaced alias, and about a machine type that not every node can run. `given` is the author's
+    VMI spec, `stored` that of the stored VM, `spec` the result."""
+    alias, machine_type = at(given, *MACHINE_TYPE), at(spec, *MACHINE_TYPE)
+    architecture = str(spec.get("architecture") or cluster.architecture)
+    if alias and alias != machine_type and alias != cluster.machine_type_by_virt_api(architecture):
+        yield f"the machine type {alias} is an alias, which depends on QEMU; it was replaced by {machine_type}"
+    if isinstance(machine_type, str) and is_canonical(machine_type) and at(stored, *MACHINE_TYPE) != machine_type:
+        message = unavailable_message(machine_type, available) or limited_message(machine_type, available)
+        if message is not None:
+            yield message + machine_type_source(machine_type, spec, cluster)
 
 
 def model_source(model: str, cluster: ClusterConfig) -> str:

@@ -31,7 +31,13 @@ from defaulter.added_devices import (
     running_addresses,
     without_devices,
 )
-from defaulter.cluster_values import check_architecture, machine_type_source, model_warnings, without_unknown_model
+from defaulter.cluster_values import (
+    MACHINE_TYPE,
+    check_architecture,
+    machine_type_warnings,
+    model_warnings,
+    without_unknown_model,
+)
 from defaulter.errors import DomainRejected, InvalidDocument, raise_errors
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, is_sealed
 from defaulter.instancetypes import (
@@ -43,20 +49,14 @@ from defaulter.instancetypes import (
 )
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults, with_input_device
-from defaulter.libvirt_defaults import (
-    MACHINE_TYPE,
-    LibvirtCache,
-    LibvirtChoices,
-    LibvirtDefaults,
-)
-from defaulter.machine_types import is_canonical, limited_message, unavailable_message
+from defaulter.libvirt_defaults import LibvirtCache, LibvirtChoices, LibvirtDefaults
+from defaulter.machine_types import is_canonical
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.stored_values import fill_stored_values
 from defaulter.superseded import Edit, follow_author
 from defaulter.superseded import warnings as superseded_warnings
-from defaulter.undefaulted import devices_without_pci_address, fields_left_to_libvirt, interfaces_without_mac
-from defaulter.vm_paths import VMLocation, is_libvirt_vm, locate, opted_out, places_on_root_complex
-from defaulter.vmi_spec import holds_addresses
+from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac, pci_address_warnings
+from defaulter.vm_paths import VMLocation, is_libvirt_vm, locate, opted_out
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced, typed
@@ -390,30 +390,10 @@ def _warnings(
     request: VMRequest, edit: Edit, editor: DocumentEditor, location: VMLocation, cluster: ClusterConfig
 ) -> Iterator[str]:
     yield from superseded_warnings(edit, editor.document)
-    path = (*location.spec, *MACHINE_TYPE)
-    alias, machine_type = at(request.document, *path), editor.get(path)
-    architecture = editor.get((*location.spec, "architecture")) or cluster.architecture
-    if alias and alias != machine_type and alias != cluster.machine_type_by_virt_api(str(architecture)):
-        yield f"the machine type {alias} is an alias, which depends on QEMU; it was replaced by {machine_type}"
-    if isinstance(machine_type, str) and is_canonical(machine_type) and at(request.old, *path) != machine_type:
-        available = request.machine_types
-        message = unavailable_message(machine_type, available) or limited_message(machine_type, available)
-        if message is not None:
-            yield message + machine_type_source(machine_type, editor.get(location.spec), cluster)
-    spec = editor.get(location.spec)
+    given, stored, spec = (at(each, *location.spec) for each in (request.document, request.old, editor.document))
+    yield from machine_type_warnings(given, stored, spec, request.machine_types, cluster)
     if not location.has_instancetype:
         yield from model_warnings(spec, cluster)
     if not location.has_instancetype and is_unset(at(spec, "domain", "memory", "guest")):
         yield "the VM has no memory: KubeVirt cannot start it"
-    if not holds_addresses(spec, location) and spec.get("architecture") != "s390x":
-        reason = (
-            "KubeVirt places devices on the root complex itself"
-            if places_on_root_complex(location)
-            else "a device of this VM is conventional PCI"
-        )
-        yield f"PCI addresses are not set: {reason}"
-    elif not location.has_preference and (left := list(devices_without_pci_address(editor.document, location))):
-        devices = ", ".join(format_path((*path[:-1],)) for path in left[:3])
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        reason = "with one, KubeVirt would move conventional PCI devices such as the watchdog, sound or SATA controller"
-        yield f"no PCI address is set for {devices}{more}: {reason}"
+    yield from pci_address_warnings(editor.document, location)

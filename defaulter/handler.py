@@ -46,19 +46,7 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
     try:
         message = strict_json.loads(body, allow_lone_surrogates=True)
         request = read_request(message, config.seed)
-        if b"\\ud" in body.lower():
-            beside = {
-                "oldObject": request.old,
-                "vmi": request.vmi,
-                "namespace": request.namespace,
-                "seed": request.seed,
-            }
-            paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
-            if paths:
-                return 422, problems_body(Problem(format_path(path), LONE_SURROGATE) for path in paths)
-        given = (each for each in (request.document, request.old, request.vmi) if each is not None)
-        if sizes := [problem for each in given for problem in excessive_sizes(each)]:
-            raise InvalidDocument(sizes)
+        _check_contents(request, may_have_surrogates=b"\\ud" in body.lower())
         request = replace(request, old=readable(request.old), vmi=readable(request.vmi))
         cluster = ClusterConfig.of(read_settings(message), config.overrides)
         done = set_defaults(request, cluster, host, None if as_domain else config.cache)
@@ -78,6 +66,23 @@ def handle(body: bytes, config: HandlerConfig, host: Libvirt, *, as_domain: bool
         return 400, problems_body([Problem("", "is nested too deeply")])
     except LibvirtUnavailable as error:
         return 503 if isinstance(error, LibvirtFailed) else 501, problems_body([Problem("", str(error))])
+
+
+def _check_contents(request: VMRequest, may_have_surrogates: bool) -> None:
+    """Raises `InvalidDocument` if a string is no text, or if a document exceeds a limit."""
+    if may_have_surrogates:
+        beside = {
+            "oldObject": request.old,
+            "vmi": request.vmi,
+            "namespace": request.namespace,
+            "seed": request.seed,
+        }
+        paths = [*strict_json.lone_surrogates(request.document), *strict_json.lone_surrogates(beside)]
+        if paths:
+            raise InvalidDocument(Problem(format_path(path), LONE_SURROGATE) for path in paths)
+    given = (each for each in (request.document, request.old, request.vmi) if each is not None)
+    if sizes := [problem for each in given for problem in excessive_sizes(each)]:
+        raise InvalidDocument(sizes)
 
 
 def read_request(message: Json, default_seed: str) -> VMRequest:

@@ -93,6 +93,12 @@ def _read_devices(spec: Json) -> Iterator[Device]:
         if value is not None:
             yield Device(name, "", str(value), _field_of(name))
     devices = at(domain, "devices")
+    yield from _nics(devices)
+    yield from _disks(devices)
+
+
+def _nics(devices: Any) -> Iterator[Device]:
+    """Each NIC as two devices: one with its PCI address, one with its MAC address."""
     for _, nic in entries(devices, "interfaces"):
         field = f"domain.devices.interfaces[{nic.get('name')}]"
         model, address = str(nic.get("model") or ""), str(nic.get("pciAddress") or "")
@@ -100,6 +106,9 @@ def _read_devices(spec: Json) -> Iterator[Device]:
         yield Device(f"nic {nic.get('name')}", model, address, f"{field}.pciAddress", unset if not address else None)
         mac = str(nic.get("macAddress") or "")
         yield Device(f"mac {nic.get('name')}", "", mac, f"{field}.macAddress", unset if not mac else None)
+
+
+def _disks(devices: Any) -> Iterator[Device]:
     for _, disk in entries(devices, "disks"):
         kind = disk_kind(disk) or "disk"
         field = f"domain.devices.disks[{disk.get('name')}].{kind}"

@@ -244,15 +244,19 @@ def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
     others = {path: value for path, value in now.items() if path not in before and path not in record}
     macs = {path: value for path, value in others.items() if path.endswith("].macAddress")}
     annotations = typed(dict, stored, *location.record[:-1]) or {}
-    kept = all(path in record or _is_equal(path, value, now.get(path)) for path, value in before.items())
+    kept = _has_values(before, now, record) and location.annotations.items() <= annotations.items()
     kept = kept and _has_places(at(vm.document, *location.spec), spec)
-    kept = kept and location.annotations.items() <= annotations.items()
     if not kept or others.keys() - macs - _OF_VIRT_API or annotations.keys() - location.annotations - _ANNOTATIONS:
         return None
     document = replaced(vm.document, without(spec, macs), *location.spec)
     if annotations:
         document = _merged(document, _nested(location.record[:-1], annotations))
     return with_record(document, record)
+
+
+def _has_values(before: Fields, now: Fields, record: Fields) -> bool:
+    """Whether all values are there that do not come from Poolhouse's defaults."""
+    return all(path in record or _is_equal(path, value, now.get(path)) for path, value in before.items())
 
 
 def _is_equal(path: str, before: Any, after: Any) -> bool:
@@ -332,10 +336,9 @@ def _nested(path: Path, changes: Any) -> Json:
 def _changes(before: Any, after: Any) -> Any:
     """What `_merged` needs to turn one value into the other; None if they are equal."""
     if isinstance(after, dict) and isinstance(before, dict | None):
-        found = {key: _changes((before or {}).get(key), value) for key, value in after.items()}
+        found = {key: _changes(at(before, key), value) for key, value in after.items()}
     elif isinstance(after, list) and after and isinstance(before, list | None) and len(before or ()) <= len(after):
-        rest = [*(before or ()), *[None] * len(after)]
-        found = {index: _changes(rest[index], value) for index, value in enumerate(after)}
+        found = {index: _changes(at(before, index), value) for index, value in enumerate(after)}
     else:
         return None if type(before) is type(after) and before == after else after
     found = {key: change for key, change in found.items() if change is not None}

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from defaulter import domain, hook, pci_addresses, validation, walker
 from defaulter.added_devices import Ports, read_ports
-from defaulter.cluster_values import is_machine_type_of_cluster, machine_type_source, model_source
+from defaulter.cluster_values import MACHINE_TYPE, is_machine_type_of_cluster, machine_type_source, model_source
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_CPUS, INTERFACES
@@ -44,7 +44,6 @@ if TYPE_CHECKING:  # the cache and the key can be imported without libvirt
 Choice = tuple[Path, Any]
 
 MAX_LIBVIRT_ERRORS = 8
-MACHINE_TYPE: Path = ("domain", "machine", "type")
 MAX_CACHED_CHOICES = 256
 MAX_CACHE_KEY_LENGTH = 65536
 

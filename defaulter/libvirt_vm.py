@@ -30,11 +30,9 @@ UNKNOWN_DEVICE = "is no device that the defaulter knows, and the addresses of th
 
 
 def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
-    if schema.plain and not isinstance(given, dict):
-        yield from _text_errors(given, schema.content, path)
-        return
     if not isinstance(given, dict):
-        yield FieldError(path, "must be an object")
+        no_object = FieldError(path, "must be an object")
+        yield from _text_errors(given, schema.content, path) if schema.plain else (no_object,)
         return
     for key, allowed in (*schema.attributes.items(), *([(schema.text, schema.content)] if schema.text else ())):
         # If a key names an attribute and an element, an object sets the element.
@@ -43,14 +41,18 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
     if schema is DOMAIN.below["devices"]:
         yield from (FieldError((*path, key), UNKNOWN_DEVICE) for key in given if key not in schema.below)
     for key, inner, value in _elements(given, schema):
-        if inner.many and not isinstance(value, list):
-            yield FieldError((*path, key), "must be a list")
-            continue
-        if inner.many and len(value) > MAX_DEVICES:
-            yield FieldError((*path, key), f"has {len(value)} entries; at most {MAX_DEVICES} are allowed")
+        if inner.many and (problem := _list_problem(value)):
+            yield FieldError((*path, key), problem)
             continue
         for index, item in enumerate(value) if inner.many else ((None, value),):
             yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
+
+
+def _list_problem(value: Any) -> str:
+    """Why the value cannot be the list of an element that may occur several times; "" if it can."""
+    if not isinstance(value, list):
+        return "must be a list"
+    return f"has {len(value)} entries; at most {MAX_DEVICES} are allowed" if len(value) > MAX_DEVICES else ""
 
 
 def is_valid(given: Any) -> bool:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, MACPolicy, set_kubevirt_defaults
 from defaulter.machine_types import is_canonical
-from defaulter.vm_paths import VMLocation, locate, opted_out
+from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
@@ -78,6 +78,23 @@ def interfaces_without_mac(document: Json, location: VMLocation, macs: MACPolicy
 def devices_without_pci_address(document: Json, location: VMLocation) -> Iterator[Path]:
     """Paths of unset PCI addresses of virtio disks and interfaces, the only ones that a spec can hold."""
     return (path for path in addressable_devices(document, location) if is_unset(at(document, *path)))
+
+
+def pci_address_warnings(document: Json, location: VMLocation) -> Iterator[str]:
+    """A warning if a defaulted VM has devices without a PCI address. A VM on s390x has none."""
+    spec = at(document, *location.spec)
+    if not holds_addresses(spec, location) and spec.get("architecture") != "s390x":
+        reason = (
+            "KubeVirt places devices on the root complex itself"
+            if places_on_root_complex(location)
+            else "a device of this VM is conventional PCI"
+        )
+        yield f"PCI addresses are not set: {reason}"
+    elif not location.has_preference and (left := list(devices_without_pci_address(document, location))):
+        devices = ", ".join(format_path((*path[:-1],)) for path in left[:3])
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        reason = "with one, KubeVirt would move conventional PCI devices such as the watchdog, sound or SATA controller"
+        yield f"no PCI address is set for {devices}{more}: {reason}"
 
 
 def addressable_devices(document: Json, location: VMLocation) -> Iterator[Path]:

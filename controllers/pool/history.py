@@ -19,27 +19,31 @@ def history(snapshot: PoolSnapshot, wanted: Revision, complete: bool, now: datet
         # A revision without an entry has not ended yet.
         found[last] = _ended(last, "Superseded", now, message=f"by {wanted.name}")
     known = found.get(wanted.name)
+    entry = _outcome(snapshot, wanted.name, complete, known, now)
+    if entry != known:
+        found.pop(wanted.name, None)
+        if entry is not None:
+            found[wanted.name] = entry
+    return tuple(found.values())[-MAX_HISTORY:]
+
+
+def _outcome(
+    snapshot: PoolSnapshot, revision: str, complete: bool, known: RevisionHistory | None, now: datetime
+) -> RevisionHistory | None:
+    """How the update to the revision ended; None while it goes on. `known` is its entry in the stored history."""
     if snapshot.aborted is not None:
         _, abort = snapshot.aborted
         by_user = abort.reason == PoolReason.ABORTED
-        entry = RevisionHistory(
-            revision=wanted.name,
+        return RevisionHistory(
+            revision=revision,
             outcome="Aborted" if by_user else "RolledBack",
             reason="" if by_user else abort.reason,
             message=abort.message,
             time=abort.time,
         )
-    elif complete:
-        entry = known if known and known.outcome == "Complete" else _ended(wanted.name, "Complete", now)
-    elif before.current_revision == wanted.name and known is not None and known.outcome == "Complete":
-        return tuple(found.values())[-MAX_HISTORY:]
-    else:
-        found.pop(wanted.name, None)
-        return tuple(found.values())[-MAX_HISTORY:]
-    if entry != known:
-        found.pop(wanted.name, None)
-        found[wanted.name] = entry
-    return tuple(found.values())[-MAX_HISTORY:]
+    if known is not None and known.outcome == "Complete":
+        return known if complete or snapshot.pool.status.current_revision == revision else None
+    return _ended(revision, "Complete", now) if complete else None
 
 
 def _ended(revision: str, outcome: Outcome, now: datetime, message: str = "") -> RevisionHistory:

@@ -22,7 +22,7 @@ from controllers.shared.vm import disk_names, references
 from controllers.shared.vmi import DISKS
 from poolhouse.api.apimachinery.merge_patch import apply_patch
 from poolhouse.api.apimachinery.owner_references import controller_reference
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, NameGeneration
 from poolhouse.api.kinds.vm_documents import run_strategy
@@ -111,6 +111,7 @@ def _postfix(spec: Json, postfix: str, names: NameGeneration, disks: Mapping[str
 
 
 TARGETS = ("disk", "cdrom", "lun")
+DEVICES = ("spec", "template", "spec", "domain", "devices")
 
 KEYS: tuple[Callable[[Any], Hashable], ...] = (lambda item: at(item, "name"), lambda item: at(item, "metadata", "name"))
 """The keys that identify the items of a list."""
@@ -213,18 +214,16 @@ def _forget_revision_names(spec: Json, before: Json, new: Json) -> None:
 
 def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
     """Removes the address of a device whose bus or type changes."""
-    before, wanted, old = (_devices(each) for each in (live, new, base or {}))
-    for disk in _devices(found).get("disks") or ():
-        was, now, once = (_named(each.get("disks"), disk["name"]) for each in (before, wanted, old))
-        for target in TARGETS:
-            if target in disk and now.get(target) is None and once.get(target) is not None:
-                del disk[target]
+    for _, disk in entries(found, *DEVICES, "disks"):
+        was, now, once = (_device(each, "disks", disk["name"]) for each in (live, new, base))
         for target in TARGETS:
             device, former = disk.get(target), was.get(target)
-            if device is not None and former is not None and device.get("bus") != former.get("bus"):
+            if now.get(target) is None and once.get(target) is not None:
+                disk.pop(target, None)
+            elif device is not None and former is not None and device.get("bus") != former.get("bus"):
                 _forget(device, now.get(target) or {})
-    for interface in _devices(found).get("interfaces") or ():
-        was, now = (_named(each.get("interfaces"), interface["name"]) for each in (before, wanted))
+    for _, interface in entries(found, *DEVICES, "interfaces"):
+        was, now = (_device(each, "interfaces", interface["name"]) for each in (live, new))
         if was and interface.get("model") != was.get("model"):
             _forget(interface, now)
 
@@ -232,11 +231,9 @@ def _addresses(found: Json, live: Json, base: Json | None, new: Json) -> None:
 def _plug_again(found: Json, base: Json | None, new: Json) -> None:
     """Removes `state: absent` from a NIC that an earlier template removed, and the new one has again. KubeVirt may not
     have taken the NIC out of the VM yet."""
-    wanted, once = (_devices(each).get("interfaces") for each in (new, base or {}))
-    for interface in _devices(found).get("interfaces") or ():
-        name = interface["name"]
-        is_new = bool(_named(wanted, name)) and not _named(once, name)
-        if is_new and interface.get("state") == ABSENT and _named(wanted, name).get("state") != ABSENT:
+    for _, interface in entries(found, *DEVICES, "interfaces"):
+        wanted, once = (_device(each, "interfaces", interface["name"]) for each in (new, base))
+        if wanted and not once and interface.get("state") == ABSENT != wanted.get("state"):
             del interface["state"]
 
 
@@ -245,12 +242,6 @@ def _forget(device: Json, wanted: Json) -> None:
         device.pop("pciAddress", None)
 
 
-def _devices(machine: Json) -> Json:
-    here: Any = machine
-    for step in ("spec", "template", "spec", "domain", "devices"):
-        here = here.get(step) or {}
-    return here  # type: ignore[no-any-return]
-
-
-def _named(items: Any, name: str) -> Json:
-    return next((each for each in items or () if each.get("name") == name), {})
+def _device(vm: Json | None, kind: str, name: str) -> Json:
+    """The disk or NIC with the name; an empty object if the VM has none."""
+    return next((each for _, each in entries(vm, *DEVICES, kind) if each.get("name") == name), {})

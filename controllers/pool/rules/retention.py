@@ -31,17 +31,21 @@ def delete_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
             yield DateDisk(disk.retained_for, disk.name, disk.uid, format_time(now), "it has no time of retention")
     left = sum(not disk.deleting for disk in snapshot.retained_disks)
     for group in _oldest_first(snapshot):
-        if limits.max is not None and left > limits.max:
-            reason = f"{count_noun(left, 'disk', 'is', 'are')} retained, retainedDisks.max is {limits.max}"
-        elif all(end is not None and end <= now for end in (expires_at(disk, limits) for disk in group)):
-            reason = f"it was retained at {group[-1].retained_at}, retainedDisks.ttlSeconds is {limits.ttl_seconds}"
-        else:
-            continue
-        if any(_may_be_used(snapshot, disk, now) for disk in group):
-            continue
-        left -= len(group)
-        disks = tuple((disk.name, disk.uid) for disk in group)
-        yield DeleteDisks(group[0].retained_for, disks, group[0].retained_by, reason)
+        reason = _why_delete(group, left, limits, now)
+        if reason and not any(_may_be_used(snapshot, disk, now) for disk in group):
+            left -= len(group)
+            disks = tuple((disk.name, disk.uid) for disk in group)
+            yield DeleteDisks(group[0].retained_for, disks, group[0].retained_by, reason)
+
+
+def _why_delete(group: list[RetainedDisk], retained: int, limits: RetainedDisks, now: datetime) -> str:
+    """Which limit ends the retention of the disks; "" if none does. The pool retains `retained` disks now."""
+    if limits.max is not None and retained > limits.max:
+        return f"{count_noun(retained, 'disk', 'is', 'are')} retained, retainedDisks.max is {limits.max}"
+    ends = [expires_at(disk, limits) for disk in group]
+    if all(end is not None and end <= now for end in ends):
+        return f"it was retained at {group[-1].retained_at}, retainedDisks.ttlSeconds is {limits.ttl_seconds}"
+    return ""
 
 
 def expires_at(disk: RetainedDisk, limits: RetainedDisks) -> datetime | None:

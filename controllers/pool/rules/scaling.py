@@ -54,9 +54,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
-    # A VM that a new VM replaces leaves its place to that VM, also if it has the template and lacks a restart.
-    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.counted) if extra else 0
-    room, stable = update_limit(snapshot, now).allowed - with_template(snapshot) + leaving, stable_revision(snapshot)
+    stable, left = stable_revision(snapshot), _left_for_template(snapshot, now, surges=extra > 0)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
         if len(name) > MAX_NAME:
@@ -65,8 +63,8 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         # The store may not show yet that a disk of this name was replaced.
         after_deletion = snapshot.replaces_disks or (deleted and name not in returning)
         # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
-        revision = snapshot.revision if room > 0 or stable is None else stable
-        room -= 1
+        revision = snapshot.revision if left > 0 or stable is None else stable
+        left -= 1
         disks = disks_of_new_vm(snapshot, ordinal, revision, now)
         create = Create(
             name,
@@ -81,6 +79,13 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         found.append((after_deletion, deleted, create))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from (create for _, _, create in sorted(found, key=lambda each: each[:2]))
+
+
+def _left_for_template(snapshot: PoolSnapshot, now: datetime, *, surges: bool) -> int:
+    """How many more VMs may have the new template."""
+    # A VM that a new VM replaces leaves its place to that VM, also if it has the template and lacks a restart.
+    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.counted) if surges else 0
+    return update_limit(snapshot, now).allowed - with_template(snapshot) + leaving
 
 
 def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:

@@ -38,13 +38,20 @@ class ClaimObserver:
     cluster: Callable[[], ClusterSettings | None] = lambda: None
 
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
+        snapshot = self._claim_and_vms(claim, record)
+        if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in snapshot.vms):
+            return self._with_pool_of_vm(snapshot, record)
+        return self._with_selected_pool(snapshot)
+
+    def _claim_and_vms(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
+        """The snapshot without a pool."""
         now, stores = self.clock(), self.allocator.stores
         cached = stores.vms.vms.by("claim", claim.uid)
         vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
         vms = tuple(with_resumed_guest(vm) if record.has_resumed(vm, now) else vm for vm in vms)
         personalized, not_personalized = record.personalization or ("", None)
         note = note_of(claim, self.pod_notes)
-        snapshot = ClaimSnapshot(
+        return ClaimSnapshot(
             claim=claim,
             vms=vms,
             unrecorded=frozenset(vm.uid for vm in vms if not self.allocator.given_by_controllers(claim, vm, record)),
@@ -61,13 +68,20 @@ class ClaimObserver:
             cluster=self.cluster(),
             timeline=record.timeline,
         )
-        if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in vms):
-            snapshot = replace(snapshot, pool=self._pool_of(claim, vms))
-            if snapshot.pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
-                snapshot = replace(snapshot, candidate=self.allocator.candidate(claim, snapshot.pool))
-            recent = record.recent_application_health(now, snapshot.health_period_seconds)
-            return replace(snapshot, application_health=recent)
-        pool = select_pool(claim, stores.pools.by("namespace", claim.namespace))
+
+    def _with_pool_of_vm(self, snapshot: ClaimSnapshot, record: ClaimRecord) -> ClaimSnapshot:
+        """The snapshot of a claim that has a VM."""
+        claim = snapshot.claim
+        snapshot = replace(snapshot, pool=self._pool_of(claim, snapshot.vms))
+        if snapshot.pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
+            snapshot = replace(snapshot, candidate=self.allocator.candidate(claim, snapshot.pool))
+        recent = record.recent_application_health(self.clock(), snapshot.health_period_seconds)
+        return replace(snapshot, application_health=recent)
+
+    def _with_selected_pool(self, snapshot: ClaimSnapshot) -> ClaimSnapshot:
+        """The snapshot of a claim without a VM, with its place in the pool's queue."""
+        claim = snapshot.claim
+        pool = select_pool(claim, self.allocator.stores.pools.by("namespace", claim.namespace))
         if claim.finished or claim.deleting:
             return snapshot if isinstance(pool, Failure) else replace(snapshot, pool=pool)
         if isinstance(pool, Failure):
@@ -198,13 +212,14 @@ class ClaimController:
     def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
             self.allocator.claim_deleted(old.uid)
+            old = None  # a claim with another UID is a new one
         if new is None:
             return
-        if old is None or old.uid != new.uid or not self.allocator.wrote_claim(new):
+        if old is None or not self.allocator.wrote_claim(new):
             self.enqueue(new.key, 0.0)
         if not self._leading:
             return
-        if old is None or old.uid != new.uid:
+        if old is None:
             record = self.allocator.record(new)
             if record.vms_known:
                 record.timeline = replace(record.timeline, observed=record.timeline.observed or self.now())

@@ -65,16 +65,7 @@ class PoolAutoscaler:
         self._adopt_newer(pool.status.demand_history)
         spec, history, time = pool.spec.autoscaling, self.history, now.timestamp()
         claimed_before = bool(history.slots)
-        for created in sorted(events.arrived):
-            if created > self._counted_until:
-                history.arrived(min(created, time))
-        limit = spec.target.wait_seconds if spec is not None else None
-        for seconds in events.wait_seconds:
-            if limit is not None:
-                history.served(late=seconds > limit)
-        for seconds in self._boots:
-            history.booted(seconds)
-        self._boots.clear()
+        self._count(events, spec.target.wait_seconds if spec is not None else None, time)
         if history.since is None and not history.changed and spec is None:
             return  # nothing is known, and nothing asks for it
         if history.boot_seconds is not None:
@@ -94,6 +85,18 @@ class PoolAutoscaler:
         self.recommendations = remember(self.recommendations, self.decision, spec, now)
         if save or _outdated(self.status, self.decision, now):
             self.status = decision_status(self.decision, history, now)
+
+    def _count(self, events: ClaimEvents, limit_seconds: float | None, time: float) -> None:
+        """Adds the events and the boots to the history. A claim that waited longer than the limit is late."""
+        for created in sorted(events.arrived):
+            if created > self._counted_until:
+                self.history.arrived(min(created, time))
+        for seconds in events.wait_seconds:
+            if limit_seconds is not None:
+                self.history.served(late=seconds > limit_seconds)
+        for seconds in self._boots:
+            self.history.booted(seconds)
+        self._boots.clear()
 
     def _adopt_newer(self, text: str) -> None:
         """Continues with the history that another process wrote while it was the leader."""

@@ -13,7 +13,7 @@ from controllers.warmpool.ec2 import tags
 from controllers.warmpool.naming import unused_names
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.ec2 import DEFAULT_INSTANCE_TYPE, DISPLAY_NAME, POD, STATE
 from poolhouse.api.kinds.warm_states import WarmState
@@ -38,11 +38,16 @@ def adoption(instance: Json, pool: WarmPool, cluster: str, now: datetime) -> Ado
 
 
 def _problems(instance: Json, pool: WarmPool, cluster: str) -> Iterator[str]:
-    before = {key: value for key, value in tags.from_aws(instance).items() if value}
-    template = pool.template
-    state = (instance.get("State") or {}).get("Name")
+    state = at(instance, "State", "Name")
     if state not in ("pending", "running"):
         yield f"is {state}; only a running instance can be adopted"
+    given = {key: value for key, value in tags.from_aws(instance).items() if value}
+    yield from _ownership_problems(given, pool, cluster)
+    yield from _differences(instance, pool.template)
+
+
+def _ownership_problems(before: tags.Tags, pool: WarmPool, cluster: str) -> Iterator[str]:
+    """Says which cluster, pool or user has the instance, by its tags."""
     if before.get(tags.CLUSTER, cluster) != cluster:
         yield f"belongs to the cluster {before[tags.CLUSTER]}"
     elif before.get(meta.POOL_UID) == pool.uid and meta.ORPHANED not in before:
@@ -54,11 +59,15 @@ def _problems(instance: Json, pool: WarmPool, cluster: str) -> Iterator[str]:
     user = before.get(meta.CLAIM_NAME) or before.get(POD["name"])
     if before.get(meta.CLAIM_UID) or user or before.get(STATE, "Ready") not in FREE_STATES:
         yield f"has been used{f' by {user}' if user else ''}; a used instance is never used again"
-    profile = str((instance.get("IamInstanceProfile") or {}).get("Arn") or "")
+
+
+def _differences(instance: Json, template: Json) -> Iterator[str]:
+    """Says in which fields the instance differs from a new one of the pool."""
+    profile = str(at(instance, "IamInstanceProfile", "Arn") or "")
     wanted_profile = str(template.get("iamInstanceProfile") or "")
     if wanted_profile != profile and not (wanted_profile and profile.endswith(f"/{wanted_profile}")):
         yield _differs("instance profile", profile, wanted_profile)
-    groups = sorted(each["GroupId"] for each in instance.get("SecurityGroups") or ())
+    groups = sorted(each["GroupId"] for _, each in entries(instance, "SecurityGroups"))
     if template.get("securityGroups") and groups != sorted(template["securityGroups"]):
         yield _differs("security groups", ", ".join(groups), ", ".join(template["securityGroups"]))
     for name, aws, wanted in (

@@ -7,6 +7,7 @@ comes then is the choice of the pool's author, `updateStrategy.proactive.liveUpd
 
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
+from enum import Enum
 
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
@@ -18,7 +19,6 @@ from poolhouse.api.kubevirt.live_updates import LiveField
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
 UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, which says so, cannot be read now"
 REMEDY = "halt the VM, set liveUpdate to Prefer, or take the update back by `rollout undo`"
-NOT_BEGUN = "KubeVirt has not begun the migration: see its VirtualMachineInstanceMigrations"
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
@@ -144,7 +144,7 @@ def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
         return ""
     if not live_fields(snapshot, vm):
         return _unread(snapshot, vm)
-    return refusal(snapshot, vm) or f"{_late(snapshot)}: {_progress(snapshot, vm)}"
+    return refusal(snapshot, vm) or f"{_late(snapshot)}: {_describe_progress(snapshot, vm)}"
 
 
 def waits_for(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
@@ -154,8 +154,8 @@ def waits_for(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
     if not is_live(snapshot, vm):
         return waits_forever(snapshot, refusal(snapshot, vm))
     if not _is_late(snapshot, vm, now):
-        return _progress(snapshot, vm)
-    return waits_forever(snapshot, f"{_late(snapshot)}: {_progress(snapshot, vm)}")
+        return _describe_progress(snapshot, vm)
+    return waits_forever(snapshot, f"{_late(snapshot)}: {_describe_progress(snapshot, vm)}")
 
 
 def waits_forever(snapshot: PoolSnapshot, why: str) -> str:
@@ -171,7 +171,7 @@ def required(snapshot: PoolSnapshot) -> dict[str, str]:
     if snapshot.live_update != "Require":
         return {}
     running = (vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.running and needs_restart(snapshot, vm))
-    return {vm.name: f"{refusal(snapshot, vm) or _progress(snapshot, vm)}; {REMEDY}" for vm in running}
+    return {vm.name: f"{refusal(snapshot, vm) or _describe_progress(snapshot, vm)}; {REMEDY}" for vm in running}
 
 
 def seconds_until_late(snapshot: PoolSnapshot, now: datetime) -> float | None:
@@ -205,7 +205,7 @@ def _end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
     KubeVirt migrates a few VMs of a cluster at once. While it moves one VM of the pool after another, a VM whose
     migration has not begun is not late: it waits for its turn."""
     since = known_time(vm.live_update_since) or known_time(snapshot.pool.status.last_progress_time or "")
-    if since is not None and _progress(snapshot, vm) == NOT_BEGUN:
+    if since is not None and _progress(snapshot, vm) is _Progress.QUEUED:
         migrating, last_moved = _migrations(snapshot)
         if migrating:
             return None
@@ -224,24 +224,41 @@ def _late(snapshot: PoolSnapshot) -> str:
     return f"KubeVirt has not changed the running VM within {snapshot.pool.spec.progress_deadline_seconds} s"
 
 
-def _progress(snapshot: PoolSnapshot, vm: VM) -> str:
-    """What KubeVirt has not done yet. The text stays while nothing changes, because each text is a write."""
+class _Progress(Enum):
+    """What KubeVirt has not done yet. The texts stay while nothing changes, because each text is a write."""
+
+    NO_TEMPLATE = "it does not have the template yet"
+    MIGRATING = "KubeVirt moves it to another node, where it gets the change"
+    NOT_ACCEPTED = "KubeVirt has not accepted the change of the running VM yet"
+    NOT_PLUGGED = (
+        "KubeVirt and its guest have not plugged or unplugged all its NICs and disks: see the conditions of its VMI"
+    )
+    MEMORY_UNUSED = "its guest does not use the added memory yet, for which it needs the driver virtio_mem"
+    NO_TARGET = "it must move for the change, and no second node can take VMs"
+    MIGRATION_FAILED = "its migration failed, and KubeVirt tries again: {failure}"
+    QUEUED = "KubeVirt has not begun the migration: see its VirtualMachineInstanceMigrations"
+
+
+def _describe_progress(snapshot: PoolSnapshot, vm: VM) -> str:
+    assert vm.vmi is not None
+    return _progress(snapshot, vm).value.format(failure=vm.vmi.guest.failure)
+
+
+def _progress(snapshot: PoolSnapshot, vm: VM) -> _Progress:
     fields, vmi = live_fields(snapshot, vm), vm.vmi
     assert vmi is not None
     if snapshot.outdated(vm):
-        return "it does not have the template yet"
+        return _Progress.NO_TEMPLATE
     if vmi.migrating:
-        return "KubeVirt moves it to another node, where it gets the change"
+        return _Progress.MIGRATING
     if not live_updates.is_accepted(fields, vm.live, vmi.guest):
-        return "KubeVirt has not accepted the change of the running VM yet"
+        return _Progress.NOT_ACCEPTED
     if not _needs_migration(snapshot, vm):
-        return (
-            "KubeVirt and its guest have not plugged or unplugged all its NICs and disks: see the conditions of its VMI"
-        )
+        return _Progress.NOT_PLUGGED
     if live_updates.is_given(fields, vm.live, vmi.guest):
-        return "its guest does not use the added memory yet, for which it needs the driver virtio_mem"
+        return _Progress.MEMORY_UNUSED
     if snapshot.targets is not None and not snapshot.targets - {vmi.node}:
-        return "it must move for the change, and no second node can take VMs"
+        return _Progress.NO_TARGET
     if vmi.guest.failure and vmi.guest.failed_at >= vm.live_update_since:
-        return f"its migration failed, and KubeVirt tries again: {vmi.guest.failure}"
-    return NOT_BEGUN
+        return _Progress.MIGRATION_FAILED
+    return _Progress.QUEUED

@@ -20,14 +20,15 @@ def evictions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Decision]:
     """One decision for each VM. It has the time at which the VMI ended, so that another leader does not repeat it."""
     strategies = {vm.uid: vm.run_strategy for vm in snapshot.active}
     for vmi in snapshot.ended_vmis:
-        if vmi.owner_uid in strategies and _is_evicted(snapshot, vmi):
+        if vmi.owner_uid in strategies and not vmi.deleting and may_be_evicted(snapshot, vmi):
             message = f"stopped while its node {vmi.node} was drained; {_what_follows(strategies[vmi.owner_uid], vmi)}"
             vm = vm_reference(vmi.name, vmi.owner_uid)
             yield decision(vmi.ended_at or format_time(now), PoolReason.EVICTED, message, vm, node=vmi.node)
 
 
-def _is_evicted(snapshot: PoolSnapshot, vmi: VMI) -> bool:
-    return vmi.node in snapshot.leaving and not vmi.deleting and treatment_of(vmi, snapshot.cluster) == "Stop"
+def may_be_evicted(snapshot: PoolSnapshot, vmi: VMI) -> bool:
+    """Whether a drain may have stopped the VMI, which has ended. An eviction stops no VM that KubeVirt moves."""
+    return vmi.node in snapshot.leaving and treatment_of(vmi, snapshot.cluster) != "Move"
 
 
 def _what_follows(run_strategy: str, vmi: VMI) -> str:

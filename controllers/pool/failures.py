@@ -8,6 +8,7 @@ these counts, so that a restart of the controllers does not lose them.
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from controllers.pool.evicted_vms import may_be_evicted
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
@@ -95,9 +96,8 @@ def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autoh
 
 
 def _failed_run(snapshot: PoolSnapshot, vmi: VMI) -> bool:
-    """Whether the VMI has failed after it had run. KubeVirt counts the others. On a node that is drained, an eviction
-    may have ended the VMI: that is no fault of the VM."""
-    return vmi.phase == "Failed" and bool(vmi.started_at) and vmi.node not in snapshot.leaving
+    """Whether the VMI has failed after it had run. KubeVirt counts the others. An eviction is no fault of the VM."""
+    return vmi.phase == "Failed" and bool(vmi.started_at) and not may_be_evicted(snapshot, vmi)
 
 
 def _was_stable(vmi: VMI, now: datetime) -> bool:

@@ -44,6 +44,7 @@ def stays(strategy: str) -> str:
         pytest.param(replace(ENDED, eviction_strategy="LiveMigrate"), {}, [], id="KubeVirt moves the VM"),
         pytest.param(replace(ENDED, eviction_strategy=""), {}, [AGAIN], id="the strategy of the cluster is None"),
         pytest.param(replace(ENDED, eviction_strategy=""), {"cluster": MOVED}, [], id="that of the cluster moves it"),
+        pytest.param(replace(ENDED, eviction_strategy=""), {"cluster": None}, [AGAIN], id="KubeVirt wrote no strategy"),
         pytest.param(replace(ENDED, owner_uid="u-other"), {}, [], id="of a VM that has left the pool"),
         pytest.param(CRASHED, {"run_strategy": "RerunOnFailure"}, [AGAIN], id="started after a failure"),
         pytest.param(ENDED, {"run_strategy": "RerunOnFailure"}, [stays("RerunOnFailure")], id="and not otherwise"),

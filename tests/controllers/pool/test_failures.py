@@ -17,6 +17,7 @@ from controllers.shared.vm import VM, LifecycleHold
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
 
 Json = dict[str, Any]
+LEAVING = frozenset({"n1"})
 
 
 def run(phase: str, *, uid: str = "new", started: float | None = 60, ended: float | None = 0) -> Any:
@@ -67,14 +68,19 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
             one(failed(run("Failed", started=900, ended=1)), counted(2)), [(1, "new")], id="a long run ends the series"
         ),
         pytest.param(
-            replace(one(failed(replace(run("Failed"), node="n1"))), leaving=frozenset({"n1"})),
+            replace(one(failed(replace(run("Failed"), node="n1"))), leaving=LEAVING),
             [],
             id="a drain may have ended it",
         ),
         pytest.param(
-            replace(one(failed(replace(run("Failed"), node="n2"))), leaving=frozenset({"n1"})),
+            replace(one(failed(replace(run("Failed"), node="n2"))), leaving=LEAVING),
             [(1, "new")],
             id="another node is drained",
+        ),
+        pytest.param(
+            replace(one(failed(replace(run("Failed"), node="n1", eviction_strategy="LiveMigrate"))), leaving=LEAVING),
+            [(1, "new")],
+            id="a drain moves it and ends nothing",
         ),
         pytest.param(one(failed(run("Succeeded"))), [], id="a shutdown is no failure"),
         pytest.param(one(vm(1, should_run=False, ready=False), counted(2)), [], id="a VM that shall not run"),

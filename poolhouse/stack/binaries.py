@@ -9,7 +9,6 @@
 Each source provides a directory with a file for each program.
 """
 
-import fcntl
 import hashlib
 import io
 import os
@@ -23,12 +22,12 @@ import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from poolhouse.stack.components import Echo, StackError
 from poolhouse.stack.go_build import go_build
+from poolhouse.stack.lock import prepare_alone
 
 MODULE = Path(__file__).parent / "controlplane"
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
@@ -82,7 +81,7 @@ def find_programs(
     cached = cache_dir() / cache_key()
     if _holds(cached, needed):
         return Programs(cached, "the cache")
-    with _alone(cached, echo):
+    with prepare_alone(cached, "the control plane", echo):
         if _holds(cached, needed):
             return Programs(cached, "the cache")
         if download(cached, echo):
@@ -93,20 +92,6 @@ def find_programs(
 
 def _holds(directory: Path, needed: Iterable[str]) -> bool:
     return all(os.access(directory / name, os.X_OK) for name in needed)
-
-
-@contextmanager
-def _alone(directory: Path, echo: Echo) -> Iterator[None]:
-    """Waits while another process fills the directory: two builds side by side take twice as long. The kernel releases
-    the lock whenever the other process ends."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with directory.with_name(f".{directory.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            echo("waiting for another process that prepares the control plane")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _installed() -> Iterator[tuple[Path, str]]:

@@ -1,34 +1,62 @@
-"""Locks DIR, so that only one supervisor uses it. The kernel releases the lock whenever the process ends."""
+"""Locks files: DIR, so that only one supervisor uses it, and a directory of the cache while a process fills it.
+
+The kernel releases the lock whenever the process ends.
+"""
 
 import fcntl
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from poolhouse.stack.components import StackError
+from poolhouse.stack.components import Echo, StackError
 
 PROC_LOCKS = Path("/proc/locks")
 WAIT_SECONDS = 1.0
-"""`holder` takes a free lock for a moment. This time is much longer, so that `hold` does not fail because of it."""
+"""`holder` takes a free lock for a moment. This time is much longer, so that no process takes it for a holder."""
 
 
 @contextmanager
-def hold(lock: Path) -> Iterator[None]:
-    """Holds the lock and writes this process's PID into the file. Raises `StackError` if the lock is not free."""
+def locked(lock: Path, busy: Callable[[], None]) -> Iterator[int]:
+    """Holds the lock, and yields its file descriptor. If another process holds it, calls `busy`, which raises an error,
+    or returns to wait for the other process."""
     fd = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
     try:
         deadline = time.monotonic() + WAIT_SECONDS
         while not _locked(fd, fcntl.LOCK_EX):
             if time.monotonic() >= deadline:
-                raise StackError(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
+                busy()
+                fcntl.flock(fd, fcntl.LOCK_EX)
+                break
             time.sleep(0.02)
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def hold(lock: Path) -> Iterator[None]:
+    """Holds the lock and writes this process's PID into the file. Raises `StackError` if the lock is not free."""
+
+    def fail() -> None:
+        raise StackError(f"a stack is already running in {lock.parent} (pid {_pid(lock)})")
+
+    with locked(lock, fail) as fd:
         os.truncate(fd, 0)
         os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
         yield
-    finally:
-        os.close(fd)
+
+
+@contextmanager
+def prepare_alone(directory: Path, what: str, echo: Echo) -> Iterator[None]:
+    """Waits while another process fills the directory: two builds side by side take twice as long."""
+    directory.parent.mkdir(parents=True, exist_ok=True)
+    with locked(
+        directory.with_name(f".{directory.name}.lock"),
+        lambda: echo(f"waiting for another process that prepares {what}"),
+    ):
+        yield
 
 
 def holder(lock: Path) -> int | None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from poolhouse.stack import helm
 from poolhouse.stack.binaries import kubernetes_version
+from tests.waiting import PATIENCE_SECONDS
 
 
 def silent(text: str) -> None:
@@ -26,14 +29,30 @@ def build(target: Path, echo: object) -> None:
     target.write_text("#!/bin/sh\n")
 
 
+def never(target: Path, echo: object) -> None:
+    raise AssertionError("built twice")
+
+
 def test_helm_is_built_once_and_cached() -> None:
     first = helm.find_helm(silent, build=build)
     assert first.parent.name.startswith(helm.version())
 
-    def never(target: Path, echo: object) -> None:
-        raise AssertionError("built twice")
-
     assert helm.find_helm(silent, build=never) == first
+
+
+def test_a_second_process_waits_for_the_build_of_the_first() -> None:
+    first_builds, second_waits = threading.Event(), threading.Event()
+
+    def slow(target: Path, echo: object) -> None:
+        first_builds.set()
+        assert second_waits.wait(PATIENCE_SECONDS), "the second one does not wait"
+        build(target, echo)
+
+    with ThreadPoolExecutor() as threads:
+        first = threads.submit(helm.find_helm, silent, build=slow)
+        assert first_builds.wait(PATIENCE_SECONDS)
+        second = threads.submit(helm.find_helm, lambda _: second_waits.set(), build=never)
+        assert second.result() == first.result()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from pathlib import Path
 from poolhouse.stack import binaries
 from poolhouse.stack.components import Echo
 from poolhouse.stack.go_build import go_build
+from poolhouse.stack.lock import prepare_alone
 
 MODULE = Path(__file__).parent
 RELEASES = "https://get.helm.sh"
@@ -29,15 +30,14 @@ def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) 
     cached = binaries.cache_dir().parent / "helm" / f"{version()}-{binaries.architecture()}" / "helm"
     if os.access(cached, os.X_OK):
         return cached
-    cached.parent.mkdir(parents=True, exist_ok=True)
-    draft = cached.with_name(f".helm.{os.getpid()}")
-    try:
-        if not download(draft, echo):
-            (build or build_helm)(draft, echo)
-        draft.chmod(0o755)
-        draft.replace(cached)
-    finally:
-        draft.unlink(missing_ok=True)
+    with prepare_alone(cached.parent, "Helm", echo):
+        if not os.access(cached, os.X_OK):
+            cached.parent.mkdir(exist_ok=True)
+            draft = cached.with_name(".helm.draft")
+            if not download(draft, echo):
+                (build or build_helm)(draft, echo)
+            draft.chmod(0o755)
+            draft.replace(cached)
     return cached
 
 

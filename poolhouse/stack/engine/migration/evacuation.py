@@ -1,6 +1,5 @@
 """Creates a migration for each VMI that has to leave its node, and deletes obsolete migrations."""
 
-import asyncio
 import contextlib
 import logging
 
@@ -8,15 +7,15 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Conflict, NotFound
-from poolhouse.runtime.resource import VMIS
 from poolhouse.stack.engine.informers import Informers
+from poolhouse.stack.engine.migration.observed import await_migration, latest
 from poolhouse.stack.engine.migration.plan import (
     draining_nodes,
     is_evacuation_obsolete,
     new_evacuation,
     vmis_to_evacuate,
 )
-from poolhouse.stack.engine.objects import VMI, Migration, Node, either, read_vmi
+from poolhouse.stack.engine.objects import VMI, Migration, Node, either
 from poolhouse.stack.engine.resources import MIGRATIONS
 
 log = logging.getLogger(__name__)
@@ -76,21 +75,3 @@ class EvacuationController:
             log.info("%s/%s: evacuating %s by migration %s", *vmi.key, node, created["metadata"]["name"])
             await await_migration(self._informers, created["metadata"]["namespace"], created["metadata"]["name"])
         return requeue_seconds
-
-
-async def latest(api: Api, vmi: VMI) -> VMI | None:
-    """The VMI as the API server has it; None if it is deleted. The informer of migrations may show that a migration has
-    ended before the informer of VMIs shows what it has changed, and the VMI would migrate a second time."""
-    try:
-        current = read_vmi(await api.get(VMIS, *vmi.key))
-    except NotFound:
-        return None
-    return current if current.uid == vmi.uid else None
-
-
-async def await_migration(informers: Informers, namespace: str, name: str) -> None:
-    """Waits until the informer shows the migration, because a reconcile before would create a second migration."""
-    for _ in range(50):
-        if informers.migrations.store.get((namespace, name)) is not None:
-            return
-        await asyncio.sleep(0.1)

@@ -13,7 +13,7 @@ from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.migration.evacuation import await_migration, latest
+from poolhouse.stack.engine.migration.observed import await_migration, latest
 from poolhouse.stack.engine.migration.plan import new_migration, retry_after
 from poolhouse.stack.engine.objects import VMI, Migration, either
 from poolhouse.stack.engine.resources import MIGRATIONS, WORKLOAD_UPDATE_ANNOTATION

@@ -35,7 +35,7 @@ MAX_ACTIONS = 2000
 """Limit of the simulation of a change, for which a user waits."""
 MAX_DIFF = 600
 MAX_COMPARED = 3_000
-"""Lines of an object. The time of a comparison can grow with their square."""
+"""How many lines of an object are compared. The time of a comparison can grow with the square of their number."""
 MAX_DRAFTS = 32
 MAX_OBJECTS = 100
 Edited = Mapping[str, Json]

@@ -37,7 +37,7 @@ class ConsolePages:
         session_of: Callable[[Request], Awaitable[Session]],
         renewed: Callable[[Request, Session], Sequence[str]],
     ) -> None:
-        """`renewed` returns the cookies of a session that was renewed."""
+        """`renewed` renews the session if it must, and returns the cookies that the answer then sets."""
         self._consoles, self._session_of, self._renewed = consoles, session_of, renewed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

@@ -29,7 +29,7 @@ WEBSOCKETS: dict[str, Any] = {"ws": WSProtocol, "ws_per_message_deflate": False,
 
 
 async def run(settings: Settings) -> None:
-    # Users lack rights all the time, and read it on their pages.
+    # A reflector warns of each right that a user lacks. The pages of the console show it to the user instead.
     logging.getLogger("poolhouse.runtime.reflector").setLevel(logging.ERROR)
     async with (
         await Api.connect(user_agent="poolhouse-portal", max_per_namespace=CALLS_PER_USER) as api,

@@ -17,7 +17,7 @@ async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
 
 
 async def restore(to: Writing, a: Restore) -> None:
-    """Raises Conflict as `read_member`, because a restore replaces what the VM's disks contain."""
+    """Raises Conflict where `read_member` does: a restore replaces the contents of the VM's disks."""
     await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
     with suppress(AlreadyExists):
         await to.api.create(VM_RESTORES, build_restore(to.owner, a), strict=True)

@@ -16,7 +16,7 @@ from poolhouse.runtime.resource import VMS
 
 
 async def update(to: Writing, a: Update) -> None:
-    """Raises Conflict if the VM has other disks than the plan has seen, or as `read_member`."""
+    """Raises Conflict if the VM has other disks than the plan has seen, and where `read_member` does."""
     live = await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
     here = disk_names(live)
     if any(each.old not in here or each.new in here for each in a.replacements):

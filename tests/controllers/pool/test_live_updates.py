@@ -62,7 +62,7 @@ def written(ordinal: int, *, seconds: float = 1, **given: Any) -> VM:
 
 
 def queued(ordinal: int) -> VM:
-    """A VM that KubeVirt could have migrated since the deadline."""
+    """A VM that has waited for its migration for longer than the deadline."""
     return written(ordinal, seconds=601, guest=guest(2, shown=1))
 
 

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
 from uuid import uuid4
 
 import click
@@ -91,6 +92,41 @@ def claim(
     Exits with 1 if the claim fails, with 3 after --timeout, with 130 or 143 if it is interrupted. With --exec or --rm,
     the exit code is that of the command or the login: `claim --ssh ci --rm --exec "make test"`.
     """
+    _check_options(name, wait, keep, ssh, command, release_after)
+    overrides = _without_none({"instancetype": instancetype, "image": image, "placement": placement})
+    spec = {
+        "poolName": pool,
+        "ttlSeconds": None if ttl is None else int(ttl),
+        "onEmpty": on_empty,
+        "overrides": overrides or None,
+    }
+    new = NewClaim(cluster, name or f"claim-{uuid4().hex[:12]}", _without_none(spec), is_unique=name is None)
+    wait_seconds = seconds if wait else None
+    abandoned = release_after
+    if release_after:  # a job of a CI system is cancelled by SIGTERM
+        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        try:
+            status = cluster.run(lambda api: new.create(api, wait_seconds)).get("status") or {}
+        except (KeyboardInterrupt, SystemExit):
+            abandoned = not keep
+            if keep:
+                echo(f"{new.name} waits on; `poolhouse release {new.name}` cancels it", err=True)
+            raise
+        _report(new.name, status, output, wait_seconds)
+        if ssh and not (command or release_after):
+            _become(cluster, ssh_arguments(cluster, ssh, status))
+        if ssh:
+            sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
+    finally:
+        if abandoned and new.release() and not release_after:
+            echo(f"{new.name} is released", err=True)
+
+
+def _check_options(
+    name: str | None, wait: bool, keep: bool, ssh: str | None, command: str | None, release_after: bool
+) -> None:
+    """Raises `UsageError` if options contradict each other."""
     if ssh and not wait:
         raise click.UsageError("--ssh needs --wait")
     if (command or release_after) and not ssh:
@@ -99,60 +135,45 @@ def claim(
         raise click.UsageError("give --keep or --rm, not both")
     if name == "":
         raise click.UsageError("NAME is empty; leave it out for a random name")
-    unique = name is None
-    name = name or f"claim-{uuid4().hex[:12]}"
-    overrides = {"instancetype": instancetype, "image": image, "placement": placement}
-    spec: Json = {
-        "poolName": pool,
-        "ttlSeconds": None if ttl is None else int(ttl),
-        "onEmpty": on_empty,
-        "overrides": _without_none(overrides) or None,
-    }
 
-    async def create(api: Api) -> Json:
+
+@dataclass
+class NewClaim:
+    """A claim that the command creates, and what an interrupted command knows of it."""
+
+    cluster: Cluster
+    name: str
+    spec: Json
+    is_unique: bool
+    """whether the name is random, so that a claim of this name can only be this one"""
+    sent: bool = False
+    uid: str | None = None
+
+    async def create(self, api: Api, wait_seconds: float | None) -> Json:
+        """Returns the claim: at once without a limit, else when it is Ready, has ended, or the time is over. Raises
+        `Failed` if no pool can serve it."""
         from poolhouse.cli.resources import CLAIMS
 
-        metadata = {"namespace": cluster.namespace, "name": name}
         body = {
             "apiVersion": CLAIMS.api_version,
             "kind": CLAIMS.kind,
-            "metadata": metadata,
-            "spec": _without_none(spec),
+            "metadata": {"namespace": self.cluster.namespace, "name": self.name},
+            "spec": self.spec,
         }
         if why := await _why_not_served(api, body):
-            raise Failed(f"{name}: {why}")
-        sent.append(name)
-        document = await _create(api, body, unique=unique)
-        created.append(document["metadata"]["uid"])
-        if not wait:
+            raise Failed(f"{self.name}: {why}")
+        self.sent = True
+        document = await _create(api, body, unique=self.is_unique)
+        self.uid = document["metadata"]["uid"]
+        if wait_seconds is None:
             return document
         with StatusLine() as line:
-            return await _wait_until_settled(api, document, time.monotonic() + seconds, line.show)
+            return await _wait_until_settled(api, document, time.monotonic() + wait_seconds, line.show)
 
-    sent: list[str] = []
-    created: list[str] = []
-    abandoned = release_after
-    if release_after:  # a job of a CI system is cancelled by SIGTERM
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        try:
-            status = cluster.run(create).get("status") or {}
-        except (KeyboardInterrupt, SystemExit):
-            abandoned = not keep
-            if keep:
-                echo(f"{name} waits on; `poolhouse release {name}` cancels it", err=True)
-            raise
-        _report(name, status, output, seconds if wait else None)
-        if ssh and not (command or release_after):
-            arguments = ssh_arguments(cluster, ssh, status)
-            os.execve(arguments[0], arguments, _environment(cluster))
-        if ssh:
-            sys.exit(_run(cluster, ssh_arguments(cluster, ssh, status, command)))
-    finally:
-        if abandoned and (created or (sent and unique)):
-            released = release_or_warn(cluster, name, next(iter(created), None))
-            if released and not release_after:
-                echo(f"{name} is released", err=True)
+    def release(self) -> bool:
+        """Releases the claim if it may exist. Returns whether it is released."""
+        may_exist = self.uid is not None or (self.sent and self.is_unique)
+        return may_exist and release_or_warn(self.cluster, self.name, self.uid)
 
 
 async def _create(api: Api, body: Json, *, unique: bool) -> Json:
@@ -234,7 +255,7 @@ def log_in(cluster: Cluster, name: str, user: str, command: str | None) -> None:
         arguments = ssh_arguments(cluster, user, status, command)
     except (Failed, Unreachable) as error:
         raise NotReached(error.message) from None
-    os.execve(arguments[0], arguments, _environment(cluster))
+    _become(cluster, arguments)
 
 
 async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callable[[str], None]) -> Json:
@@ -299,6 +320,11 @@ def _through_kubevirt(cluster: Cluster, virtctl: str, vm: str, port: int) -> str
     context = ["--context", cluster.context] if cluster.context else []
     target = ["--namespace", cluster.namespace, *context, "--stdio=true", f"vm/{vm}", str(port)]
     return shlex.join([virtctl, "port-forward", *target]).replace("%", "%%")
+
+
+def _become(cluster: Cluster, arguments: list[str]) -> NoReturn:
+    """Replaces this process by the program."""
+    os.execve(arguments[0], arguments, _environment(cluster))
 
 
 def _run(cluster: Cluster, arguments: list[str]) -> int:

@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
@@ -18,7 +18,7 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.completion import complete_contexts, complete_names
-from poolhouse.cli.kubeconfig import find_kubeconfig
+from poolhouse.cli.kubeconfig import Kubeconfig, find_kubeconfig
 from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.cli.parameters import Duration
 
@@ -259,12 +259,20 @@ def find_cluster(
     """Returns the cluster that the options select. Raises `Failed` without a usable kubeconfig."""
     if kubeconfig and directory:
         raise click.UsageError("give --kubeconfig or --dir, not both")
-    found, searched = find_kubeconfig(kubeconfig or (directory / "kubeconfig" if directory else None), os.environ)
+    namespace, limit = namespace or None, timeout_seconds or NO_TIMEOUT_SECONDS
+    path = directory / "kubeconfig" if directory else kubeconfig
+    found, searched = find_kubeconfig(path, os.environ)
+    if not (found.paths or path or context) and (own := pod_namespace(os.environ)) is not None:
+        return Cluster(None, namespace or own, None, limit, everywhere, namespace)
+    _check_kubeconfig(found, searched, context)
+    chosen = context or (found.current if len(found.paths) > 1 else None)
+    inherited = found.contexts.get(chosen or found.current or "", "default")
+    return Cluster(found.joined, namespace or inherited, chosen, limit, everywhere, namespace)
+
+
+def _check_kubeconfig(found: Kubeconfig, searched: Iterable[Path], context: str | None) -> None:
+    """Raises `Failed` if there is no kubeconfig, if it cannot be read, or if it does not have the context."""
     if not found.paths:
-        own = None if kubeconfig or directory or context else pod_namespace(os.environ)
-        if own is not None:
-            own_limit = timeout_seconds or NO_TIMEOUT_SECONDS
-            return Cluster(None, namespace or own, None, own_limit, everywhere, namespace or None)
         where = " nor ".join(map(str, searched))
         raise Failed(f"there is no kubeconfig {where}; give --kubeconfig, or --dir of an embedded stack")
     if unreadable := [str(each) for each in found.paths if not os.access(each, os.R_OK)]:
@@ -272,7 +280,3 @@ def find_cluster(
     if context is not None and context not in found.contexts:
         known = ", ".join(found.contexts) or "none"
         raise Failed(f"there is no context {context} in {found.joined}; there are {known}")
-    chosen = context or (found.current if len(found.paths) > 1 else None)
-    inherited = found.contexts.get(chosen or found.current or "", "default")
-    timeout_seconds = timeout_seconds or NO_TIMEOUT_SECONDS
-    return Cluster(found.joined, namespace or inherited, chosen, timeout_seconds, everywhere, namespace or None)

@@ -82,17 +82,14 @@ def import_pool(
     observed, found = cluster.run(lambda api: prepare(api, cluster.namespace, name, drops))
     vms = [] if observed.source is None else observed.owned(observed.source["metadata"]["uid"])
     names = sorted(each["metadata"]["name"] for each in vms)
-    lines = [str(each) for each in found.changes] if found is not None else ["the import has begun and continues"]
+    changes = found.changes if found is not None else ()
+    lines = list(map(str, changes)) if found is not None else ["the import has begun and continues"]
     summary = f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
+    for line in () if is_structured(output) else lines:
+        echo(line, err=not dry_run)
     if dry_run:
-        changes = [vars(each) for each in found.changes] if found is not None else []
-        for line in () if is_structured(output) else lines:
-            echo(line)
-        print_result(output, summary, pool=name, changes=changes, vms=names)
+        print_result(output, summary, pool=name, changes=[vars(each) for each in changes], vms=names)
         return
-    if not is_structured(output):
-        for line in lines:
-            echo(line, err=True)
     _ask(f"{summary}. Import pool {name}?", yes=yes, output=output)
     cluster.run(lambda api: import_pool_of_kubevirt(api, cluster.namespace, name, drops, wait_seconds))
     message = f"{name} is a pool of Poolhouse; {count_noun(len(names), 'VM')} imported"

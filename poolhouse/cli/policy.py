@@ -235,23 +235,31 @@ def _lines(answer: Json, others: bool) -> Iterator[str]:
     whom = (answer["policy"] or "no policy") + (", if it ran" if answer["halted"] else "")
     yield f"{answer['namespace']}/{answer['name']} {obeys} {whom}: {answer['reason']}"
     for place, each in enumerate(answer["candidates"], 1):
-        matched = [f"{key}={value or '(empty)'}" for key, value in each["labels"]["virtualMachineInstance"].items()]
-        matched += [f"namespace {key}={value}" for key, value in each["labels"]["namespace"].items()]
-        yield f"  {place}. {each['name']}: {', '.join(matched)}"
+        yield f"  {place}. {each['name']}: {_matched(each['labels'])}"
         if place > 1:
             yield f"     {each['reason']}"
     for each in answer["others"] if others else ():
         yield f"  -  {each['name']}: {each['reason']}"
     width = max(map(len, answer["settings"]))
     for name, setting in answer["settings"].items():
-        source = f"policy {setting['from']}" if setting["source"] == "policy" else SOURCES[setting["source"]]
-        if setting["value"] is None:
-            source = "ignored by this cluster"
-        yield f"  {name:<{width}}  {_format(setting['value']):<8}  {source}"
+        yield f"  {name:<{width}}  {_format(setting['value']):<8}  {_source(setting)}"
     for note in answer["notes"]:
         yield f"note: {note}"
     if not hypothetical and answer["stamped"] != answer["policy"]:
         yield f"note: its label is not up to date: it names {answer['stamped'] or 'no policy'}"
+
+
+def _matched(labels: Json) -> str:
+    """The labels by which a policy selects the VMI."""
+    matched = [f"{key}={value or '(empty)'}" for key, value in labels["virtualMachineInstance"].items()]
+    return ", ".join([*matched, *(f"namespace {key}={value}" for key, value in labels["namespace"].items())])
+
+
+def _source(setting: Json) -> str:
+    """Where the value of a setting comes from."""
+    if setting["value"] is None:
+        return "ignored by this cluster"
+    return f"policy {setting['from']}" if setting["source"] == "policy" else SOURCES[setting["source"]]
 
 
 def _format(value: Any) -> str:

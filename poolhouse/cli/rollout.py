@@ -13,7 +13,7 @@ import click
 
 from controllers.pool.reasons import PoolReason
 from poolhouse.api.apimachinery.counting import count_noun, count_verb
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
@@ -89,34 +89,7 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
     At a pause of its steps it prints the commands that end the pause, and waits for one of them, as `kubectl rollout
     status` does. In a terminal, a bar shows the VMs that are updated and available, and an estimate of the time left.
     """
-
-    async def follow(api: Api) -> tuple[Json, State, str]:
-        last: tuple[Json, State, str] | None = None
-        told = ""
-        with suppress(TimeoutError), ProgressBar(pool, None, shown=output == "text" and watch) as bar:
-            # The limit also ends a request that the API server does not answer.
-            async with asyncio.timeout(seconds or None):
-                while True:
-                    document = await get_pool(api, cluster, pool)
-                    state, message = progress(document)
-                    if state == "Complete" and not await _counts_hold(api, document):
-                        state, message = "Progressing", f"{pool}: {UNOBSERVED}"
-                    # The error of a failed update contains the message.
-                    if output == "text" and state != "Failed" and (last is None or message != last[2]):
-                        bar.echo(message)
-                    if output == "text" and (advice := next_commands(document)) and advice != told:
-                        told = advice
-                        bar.echo(advice)
-                    bar.update(*finished_vms(document))
-                    last = document, state, message
-                    if state != "Progressing" or not watch:
-                        break
-                    await asyncio.sleep(POLL_SECONDS)
-        if last is None:
-            raise Unreachable(f"no answer of the API server within {seconds:g} s")
-        return last
-
-    document, state, message = cluster.run(follow)
+    document, state, message = cluster.run(lambda api: _follow(api, cluster, pool, watch, seconds, output))
     if is_structured(output):
         print_structured(
             output, {"pool": pool, "state": state, "message": message, "status": document.get("status") or {}}
@@ -125,6 +98,37 @@ def status(cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
         raise Failed(message, shown=True)
     if state == "Progressing" and watch:
         raise Unreachable(f"not complete after {seconds:g} s", shown=True)
+
+
+async def _follow(
+    api: Api, cluster: Cluster, pool: str, watch: bool, seconds: float, output: str
+) -> tuple[Json, State, str]:
+    """Returns the pool with the state of its update and a message, at once or when the update has ended. Prints
+    meanwhile what changes."""
+    last: tuple[Json, State, str] | None = None
+    told = ""
+    with suppress(TimeoutError), ProgressBar(pool, None, shown=output == "text" and watch) as bar:
+        # The limit also ends a request that the API server does not answer.
+        async with asyncio.timeout(seconds or None):
+            while True:
+                document = await get_pool(api, cluster, pool)
+                state, message = progress(document)
+                if state == "Complete" and not await _counts_hold(api, document):
+                    state, message = "Progressing", f"{pool}: {UNOBSERVED}"
+                # The error of a failed update contains the message.
+                if output == "text" and state != "Failed" and (last is None or message != last[2]):
+                    bar.echo(message)
+                if output == "text" and (advice := next_commands(document)) and advice != told:
+                    told = advice
+                    bar.echo(advice)
+                bar.update(*finished_vms(document))
+                last = document, state, message
+                if state != "Progressing" or not watch:
+                    break
+                await asyncio.sleep(POLL_SECONDS)
+    if last is None:
+        raise Unreachable(f"no answer of the API server within {seconds:g} s")
+    return last
 
 
 UNOBSERVED = "the controller has not observed the change yet"
@@ -149,7 +153,7 @@ def is_observed(document: Json) -> bool:
     revision, former = status.get("updateRevision"), status.get("currentRevision")
     if former and former != revision and annotations.get(meta.ABORT) == revision:
         return False
-    proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
+    proactive = at(document, "spec", "updateStrategy", "proactive")
     request = annotations.get(meta.PROMOTE)
     if not request or not update or not proactive:
         return True

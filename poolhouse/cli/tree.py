@@ -11,7 +11,7 @@ import click
 
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.quantity import for_people
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
 from poolhouse.cli.cluster import Cluster, cluster_options, list_visible
@@ -137,14 +137,18 @@ def summarize(document: Json) -> str:
         case "DataVolume":
             return str(status.get("phase") or "")
         case "PersistentVolumeClaim":
-            size = (status.get("capacity") or (spec.get("resources") or {}).get("requests") or {}).get("storage")
-            parts = (str(status.get("phase") or ""), for_people(size), _retained_for(document))
-            return ", ".join(part for part in parts if part)
+            return _summarize_pvc(document)
     message = assess(document).message
     if status.get("phase"):
         return message
     ready = status.get("readyReplicas") or 0
     return f"{ready} of {spec.get('replicas', 0)} ready" + (f"; {message}" if message else "")
+
+
+def _summarize_pvc(document: Json) -> str:
+    size = at(document, "status", "capacity", "storage") or at(document, "spec", "resources", "requests", "storage")
+    parts = (str(at(document, "status", "phase") or ""), for_people(size), _retained_for(document))
+    return ", ".join(part for part in parts if part)
 
 
 def _below(document: Json, objects: Sequence[Json], above: frozenset[str]) -> Node:

@@ -25,6 +25,8 @@ from poolhouse.cli.sizing import advise, why
 
 if TYPE_CHECKING:
     from controllers.claim.doctor import Finding
+    from controllers.warmpool.ec2.client import Boto3EC2Client
+    from controllers.warmpool.warm_pool import WarmPool
     from poolhouse.cli.virtual_kubelet import Target
     from poolhouse.runtime.api import Api
 
@@ -155,34 +157,47 @@ def adopt(
         echo("nothing was changed; give --yes to adopt", err=True)
 
 
-async def adopt_instances(
-    api: Api, namespace: str, name: str, instances: tuple[str, ...], region: str | None, *, write: bool
-) -> list[Json]:
-    """Checks each instance, and adopts those without a problem if `write`. Without `instances`, all orphaned ones."""
+def _ec2_client(region: str | None) -> Boto3EC2Client:
+    """Raises `Failed` without boto3 or a region."""
+    from controllers.warmpool.ec2.settings import EC2Settings
+    from poolhouse.runtime.errors import Invalid
+
     try:
         from controllers.warmpool.ec2.client import Boto3EC2Client
     except ImportError as error:
         raise Failed(f"boto3 is not installed: {install_extra('cli,ec2')}") from error
-    from controllers.warmpool.ec2 import tags
-    from controllers.warmpool.ec2.adoption import adoption
-    from controllers.warmpool.ec2.poller import LISTED_STATES
-    from controllers.warmpool.ec2.settings import EC2Settings
+    try:
+        return Boto3EC2Client(EC2Settings(region=region or ""))
+    except Invalid as error:
+        raise Failed(f"{error}: give --region, or set AWS_DEFAULT_REGION") from error
+
+
+async def _pool_of_instances(api: Api, namespace: str, name: str) -> WarmPool:
+    """Raises `Failed` if the pool is not valid or has no EC2 instances."""
     from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
-    from poolhouse.api.kinds import meta
     from poolhouse.cli.resources import WARM_POOLS
-    from poolhouse.runtime.errors import Invalid
-    from poolhouse.runtime.resource import NAMESPACES
 
     pool = parse_warm_pool(await api.get(WARM_POOLS, namespace, name))
     if isinstance(pool, InvalidWarmPool):
         raise Failed(f"warm pool {name} is not valid: {pool.problem}")
     if pool.spec.ec2 is None:
         raise Failed(f"warm pool {name} has VMs; only instances of EC2 can be adopted")
+    return pool
+
+
+async def adopt_instances(
+    api: Api, namespace: str, name: str, instances: tuple[str, ...], region: str | None, *, write: bool
+) -> list[Json]:
+    """Checks each instance, and adopts those without a problem if `write`. Without `instances`, all orphaned ones."""
+    from controllers.warmpool.ec2 import tags
+    from controllers.warmpool.ec2.adoption import adoption
+    from controllers.warmpool.ec2.poller import LISTED_STATES
+    from poolhouse.api.kinds import meta
+    from poolhouse.runtime.resource import NAMESPACES
+
+    pool = await _pool_of_instances(api, namespace, name)
     uid = (await api.get(NAMESPACES, None, "kube-system"))["metadata"]["uid"]
-    try:
-        client = Boto3EC2Client(EC2Settings(region=region or ""))
-    except Invalid as error:
-        raise Failed(f"{error}: give --region, or set AWS_DEFAULT_REGION") from error
+    client = _ec2_client(region)
     orphans = {"tag-key": [meta.ORPHANED], f"tag:{tags.NAMESPACE}": [namespace]}
     filters: dict[str, Iterable[str]] = {"instance-id": instances} if instances else {**orphans}
     found = {

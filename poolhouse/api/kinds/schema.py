@@ -37,26 +37,27 @@ def _node(node: Json, definitions: Json, defaults: bool) -> Json:
         node["enum"] = [node.pop("const")]
     found: Json = {}
     for key, value in node.items():
-        if key == "properties":
-            found[key] = {name: _node(inner, definitions, defaults) for name, inner in value.items()}
-        elif key == "items":
-            found[key] = _node(value, definitions, defaults)
-        elif key == "additionalProperties":
-            if value is True:
-                found["x-kubernetes-preserve-unknown-fields"] = True
-            elif value is not False:
-                found[key] = _node(value, definitions, defaults)
-        elif key == "default":
-            # Only scalars have defaults. A default strategy (`updateStrategy.proactive`) would remain if a user applies
-            # another strategy.
-            if defaults and isinstance(value, _SCALARS):
-                found[key] = value
-        elif key in _KEPT or key.startswith("x-"):
-            found[key] = value
+        found |= _keyword(key, value, definitions, defaults)
     if found.get("format") == "int64":
         # The bounds of int64 are omitted: the API server checks them, and JSON numbers would not be exact.
         found = {key: value for key, value in found.items() if value not in (-(2**63), 2**63 - 1)}
     return found
+
+
+def _keyword(key: str, value: Any, definitions: Json, defaults: bool) -> Json:
+    """What becomes of one keyword of a schema in the structural schema."""
+    match key:
+        case "properties":
+            return {key: {name: _node(inner, definitions, defaults) for name, inner in value.items()}}
+        case "additionalProperties" if isinstance(value, bool):
+            return {"x-kubernetes-preserve-unknown-fields": True} if value else {}
+        case "items" | "additionalProperties":
+            return {key: _node(value, definitions, defaults)}
+        case "default":
+            # Only scalars have defaults. A default strategy (`updateStrategy.proactive`) would remain if a user applies
+            # another strategy.
+            return {key: value} if defaults and isinstance(value, _SCALARS) else {}
+    return {key: value} if key in _KEPT or key.startswith("x-") else {}
 
 
 def _resolved(node: Json, definitions: Json) -> Json:

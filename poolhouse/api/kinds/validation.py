@@ -238,8 +238,10 @@ def normalize(schema: Json, value: Any) -> Any:
         inner = schema.get("items", {})
         items = [normalize(inner, item) for item in value]
         return items if any(new is not old for new, old in zip(items, value, strict=True)) else value
-    if not isinstance(value, dict):
-        return value
+    return _normalize_object(schema, value) if isinstance(value, dict) else value
+
+
+def _normalize_object(schema: Json, value: Json) -> Json:
     known, required = schema.get("properties", {}), schema.get("required", ())
     found, changed = {}, False
     for key, old in value.items():

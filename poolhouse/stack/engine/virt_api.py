@@ -146,13 +146,7 @@ class VirtApi:
         parts = path.removeprefix(BASE).strip("/").split("/")
         known = path.startswith(f"{BASE}/") and len(parts) == 5 and parts[0] == "namespaces"
         if known and method == "GET" and parts[2] == VMIS.plural and parts[4] in STREAMS:
-            vmi = await self._find_streamed(scope, parts[4], (parts[1], parts[3]))
-            # Clients whose library drops the body of a refused websocket ask again like this. Nothing is connected.
-            try:
-                await self._hypervisor.open_stream(vmi, parts[4])
-            except HypervisorRefused as error:
-                raise StatusError(500, "InternalError", str(error)) from error
-            raise StatusError(400, "BadRequest", "websocket: the client is not using the websocket protocol")
+            raise await self._why_no_stream(scope, parts[4], (parts[1], parts[3]))
         if not known or parts[4] not in VERBS.get(parts[2], ()):
             raise RouteError(404, "404: Page Not Found")
         if method != "PUT":
@@ -163,6 +157,16 @@ class VirtApi:
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
         await self.execute(parts[4], parts[2], (parts[1], parts[3]), await _options(receive))
         return SUCCESS_CODES[parts[4]], None
+
+    async def _why_no_stream(self, scope: Any, stream: Stream, key: Key) -> StatusError:
+        """The answer to a GET of a console or a display without a websocket. Clients whose library drops the body of a
+        refused websocket ask again like this. Nothing is connected."""
+        vmi = await self._find_streamed(scope, stream, key)
+        try:
+            await self._hypervisor.open_stream(vmi, stream)
+        except HypervisorRefused as error:
+            return StatusError(500, "InternalError", str(error))
+        return StatusError(400, "BadRequest", "websocket: the client is not using the websocket protocol")
 
     async def _stream(self, scope: Any, receive: Any, send: Any) -> None:
         """Serves the websocket of a console or a display."""

@@ -351,7 +351,6 @@ def _disk_bus(disk: Json, targets: list[str], here: str, path: str, index: int) 
 
 def _disks_and_volumes(spec: Json, field: str, settings: ClusterSettings) -> Iterator[Cause]:
     volumes = {each.get("name") for each in spec.get("volumes") or ()}
-    orders: set[int] = set()
     devices, path = at(spec, "domain", "devices") or {}, f"{field}.domain.devices"
     for index, disk in enumerate(devices.get("disks") or ()):
         where = f"{path}.disks[{index}].name"
@@ -361,6 +360,11 @@ def _disks_and_volumes(spec: Json, field: str, settings: ClusterSettings) -> Ite
         elif empty and not settings.enables(DECLARATIVE_HOTPLUG_VOLUMES):
             gate = DECLARATIVE_HOTPLUG_VOLUMES.name
             yield Cause(f"{gate} feature gate not enabled, cannot define an empty CD-ROM disk", where)
+    yield from _boot_orders(devices, path)
+
+
+def _boot_orders(devices: Json, path: str) -> Iterator[Cause]:
+    orders: set[int] = set()
     for kind in ("disks", "interfaces"):
         for index, device in enumerate(devices.get(kind) or ()):
             order, here = device.get("bootOrder"), f"{path}.{kind}[{index}].bootOrder"

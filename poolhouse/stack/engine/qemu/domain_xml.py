@@ -155,12 +155,7 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
     element = _add(root, "devices")
     disks = devices.get("disks") or ()
     inputs = [device for _, device in entries(devices, "inputs")]
-    buses = {*(_bus(disk)[1] for disk in disks), *(device.get("bus") or "usb" for device in inputs)}
-    _add(element, "controller", type="usb", index="0", model="qemu-xhci" if "usb" in buses else "none")
-    if devices.get("disableHotplug") is not True or "scsi" in buses:
-        _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
-    if devices.get("autoattachSerialConsole") is not False:
-        _add(element, "controller", type="virtio-serial", index="0", model="virtio-non-transitional")
+    _controllers(element, devices, {*(_bus(disk)[1] for disk in disks), *(each.get("bus") or "usb" for each in inputs)})
     targets: set[str] = set()
     for disk in disks:
         if disk["name"] in files:
@@ -174,6 +169,20 @@ def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: Do
     _add(_add(element, "console", type="pty"), "target", type="serial", port="0")
     for device in inputs:
         _input(element, device)
+    _single_devices(element, devices)
+
+
+def _controllers(element: Any, devices: Json, buses: set[str]) -> None:
+    """Adds the controllers of the buses that devices use, or that a hotplug may need."""
+    _add(element, "controller", type="usb", index="0", model="qemu-xhci" if "usb" in buses else "none")
+    if devices.get("disableHotplug") is not True or "scsi" in buses:
+        _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
+    if devices.get("autoattachSerialConsole") is not False:
+        _add(element, "controller", type="virtio-serial", index="0", model="virtio-non-transitional")
+
+
+def _single_devices(element: Any, devices: Json) -> None:
+    """Adds the devices of which a VM has at most one."""
     if devices.get("watchdog") is not None:
         action = at(devices, "watchdog", "i6300esb", "action") or "reset"
         _alias(_add(element, "watchdog", model="i6300esb", action=str(action)), at(devices, "watchdog", "name"))

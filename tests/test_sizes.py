@@ -32,29 +32,14 @@ BRANCHES = (
 )
 
 LARGE_FUNCTIONS = {
-    "poolhouse/api/kinds/schema.py:_node",
-    "poolhouse/api/kinds/validation.py:normalize",
     "poolhouse/api/kubevirt/meaning.py:_field",
-    "poolhouse/cli/claim.py:claim",
-    "poolhouse/cli/cluster.py:find_cluster",
-    "poolhouse/cli/import_pool.py:import_pool",
-    "poolhouse/cli/policy.py:_lines",
-    "poolhouse/cli/rollout.py:status",
-    "poolhouse/cli/rollout.py:is_observed",
-    "poolhouse/cli/tree.py:summarize",
-    "poolhouse/cli/warmpool.py:adopt_instances",
     "poolhouse/cli/why.py:_explain",
     "poolhouse/console/vm_page.py:head",
-    "poolhouse/stack/engine/admission/validation.py:_disks_and_volumes",
-    "poolhouse/stack/engine/qemu/domain_xml.py:_devices",
     "poolhouse/stack/engine/snapshot/plan.py:plan_snapshot",
     "poolhouse/stack/engine/snapshot/plan.py:_status",
-    "poolhouse/stack/engine/virt_api.py:VirtApi._answer",
     "defaulter/field_record.py:_without",
     "defaulter/superseded.py:follow_author",
     "controllers/claim/apply.py:ClaimWriter.__call__",
-    "tests/bench/defaulting.py:latencies",
-    "tests/fuzz/oracles.py:schema_violations",
 }
 LARGE_MODULES = {
     "controllers/claim/plan.py",

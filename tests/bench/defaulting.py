@@ -190,6 +190,11 @@ async def latencies(client: Client, bare: BareLibvirt, process: Process, rounds:
                 seconds = [await client.default(vm(disks, nics, known=name == KNOWN)) for _ in range(TURN)]
             found.append(Turn(seconds, (cpu_seconds_of_tree(pid) - before) / TURN))
     section(f"latency of a VM with {disks} disks and {nics} NICs")
+    _report_turns(turns)
+
+
+def _report_turns(turns: dict[str, list[Turn]]) -> None:
+    """Reports the latency and the CPU time of each client, and their ratios to those of libvirt alone."""
     p99_of_bare = percentile([second for each in turns[BARE] for second in each.seconds], 99)
     for name, found in turns.items():
         p50, p99 = (percentile([second for each in found for second in each.seconds], at) for at in (50, 99))

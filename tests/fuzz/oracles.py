@@ -108,12 +108,16 @@ def schema_violations(schema: Json, value: Any, path: str = "") -> Iterator[str]
     if isinstance(value, dict):
         yield from _object_violations(schema, value, path)
     elif isinstance(value, list):
-        keys = schema.get("x-kubernetes-list-map-keys")
-        found = [tuple(item.get(key) for key in keys) for item in value if isinstance(item, dict)] if keys else []
-        if len(set(found)) < len(found):
-            yield f"{path}: duplicate keys"
-        for index, item in enumerate(value):
-            yield from schema_violations(schema.get("items", {}), item, f"{path}[{index}]")
+        yield from _list_violations(schema, value, path)
+
+
+def _list_violations(schema: Json, value: list[Any], path: str) -> Iterator[str]:
+    keys = schema.get("x-kubernetes-list-map-keys")
+    found = [tuple(item.get(key) for key in keys) for item in value if isinstance(item, dict)] if keys else []
+    if len(set(found)) < len(found):
+        yield f"{path}: duplicate keys"
+    for index, item in enumerate(value):
+        yield from schema_violations(schema.get("items", {}), item, f"{path}[{index}]")
 
 
 def _object_violations(schema: Json, value: Json, path: str) -> Iterator[str]:

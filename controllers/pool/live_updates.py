@@ -183,7 +183,10 @@ def _times_left(snapshot: PoolSnapshot, now: datetime) -> Iterator[float]:
     for vm in snapshot.active if snapshot.live_update != "Never" else ():
         if not snapshot.outdated(vm) and (is_live(snapshot, vm) or _is_unknown(snapshot, vm)):
             end = _end(snapshot, vm)
-            if end is not None and end > now:
+            if end is None:
+                # No event of the pool says that KubeVirt has migrated the VMs of another pool.
+                yield snapshot.pool.spec.progress_deadline_seconds
+            elif end > now:
                 yield (end - now).total_seconds()
 
 
@@ -202,8 +205,8 @@ def _is_late(snapshot: PoolSnapshot, vm: VM, now: datetime) -> bool:
 def _end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
     """When KubeVirt has had enough time. Without the annotation, the time counts from the pool's last progress.
 
-    KubeVirt migrates a few VMs of a cluster at once. While it moves one VM of the pool after another, a VM whose
-    migration has not begun is not late: it waits for its turn."""
+    KubeVirt migrates a few VMs of a cluster at once. While it moves one VM after another, of this pool or for the live
+    update of another pool, a VM whose migration has not begun is not late: it waits for its turn."""
     since = known_time(vm.live_update_since) or known_time(snapshot.pool.status.last_progress_time or "")
     if since is not None and _progress(snapshot, vm) is _Progress.QUEUED:
         migrating, last_moved = _migrations(snapshot)
@@ -215,9 +218,10 @@ def _end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
 
 @once
 def _migrations(snapshot: PoolSnapshot) -> tuple[bool, str]:
-    """Whether a VM of the pool migrates, and when the last one that has succeeded ended; "" without one."""
-    vmis = [vm.vmi for vm in snapshot.active if vm.vmi is not None]
-    return any(vmi.migrating for vmi in vmis), max((vmi.guest.moved_at for vmi in vmis), default="")
+    """Whether a VM migrates that the pool waits for, and when the last of them has succeeded; "" without one."""
+    vmis, queue = [vm.vmi for vm in snapshot.active if vm.vmi is not None], snapshot.queue
+    moved_at = max((queue.moved_at, *(vmi.guest.moved_at for vmi in vmis)))
+    return queue.moving or any(vmi.migrating for vmi in vmis), moved_at
 
 
 def _late(snapshot: PoolSnapshot) -> str:

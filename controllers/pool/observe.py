@@ -1,18 +1,19 @@
 """Reads the stores of pools into the snapshot of one pool."""
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
 from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.instancetypes import KnownInstancetypes
+from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue, by_live_update, may_wait, queue_of
 from controllers.pool.outages import open_outages
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, parse_revision, saved_or_new, without_owner
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
-from controllers.pool.vm_snapshots import ListedStore, OptionalStore, VMRestore, VMSnapshot
+from controllers.pool.vm_snapshots import ListedStore, OptionalStore, VMRestore, VMSnapshot, with_restores
 from controllers.sets.write_batches import Failure
 from controllers.shared.data_sources import DataSource, Sources, resolve_sources
 from controllers.shared.evictions import EvictionBudget
@@ -123,7 +124,13 @@ POOL_SOURCE: Source[Pool | InvalidPool] = Source(
 VM_SOURCE = Source(
     VMS,
     parse_vm,
-    {"owner": by_owner, "base_name": by_base_name, "disk": by_disk, "waiting_for_disks": by_waiting_for_disks},
+    {
+        "owner": by_owner,
+        "base_name": by_base_name,
+        "disk": by_disk,
+        "waiting_for_disks": by_waiting_for_disks,
+        "live_update": by_live_update,
+    },
 )
 REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": revisions_by_pool})
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi, {"pool": vmis_by_pool})
@@ -209,6 +216,9 @@ class Stores:
         able = (node for node in self.nodes.all() if node.ready and node.labels.get(SCHEDULABLE) == "true")
         return frozenset(islice((node.name for node in able if not node.leaving), 2)) if len(self.nodes) else None
 
+    def queue(self) -> MigrationQueue:
+        return queue_of(map(self._with_vmi, self.vms.by("live_update", True)))
+
     def waiting_for_disks(self) -> Iterator[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
         return iter(self.vms.by("waiting_for_disks", True))
@@ -266,7 +276,7 @@ def observe(
     retained = stores.retained_disks.by("namespace", pool.namespace)
     foreign_disks = _foreign_disks(stores, pool, retained)
     restores = tuple(stores.restores.by("pool", pool.key))
-    vms = _with_restores(stores.vms_of(pool.uid), restores)
+    vms = with_restores(stores.vms_of(pool.uid), restores)
     found = PoolSnapshot(
         pool=pool,
         vms=vms,
@@ -288,6 +298,7 @@ def observe(
         nodes=_nodes(stores, pool, vms),
         cluster=stores.cluster(),
         targets=stores.targets(),
+        queue=stores.queue() if any(map(may_wait, vms)) else NO_QUEUE,
         leaving=stores.leaving(vm.vmi for vm in vms if vm.vmi is not None),
         budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
         excess=beyond,
@@ -303,17 +314,6 @@ def _nodes(stores: Stores, pool: Pool, vms: Iterable[VM]) -> dict[str, bool]:
     logged = open_outages(pool.status.decisions)
     names = {*logged, *(vm.vmi.node for vm in vms if vm.vmi is not None and vm.vmi.node)}
     return stores.readiness(names) if len(stores.nodes) else dict.fromkeys(logged, False)
-
-
-def _with_restores(vms: Iterable[VM], restores: Iterable[VMRestore]) -> tuple[VM, ...]:
-    """The VMs, of which those should run that ran before a restore: KubeVirt has halted them only for its duration."""
-    begun = {each.vm_uid: each for each in restores if each.ran}
-    return tuple(
-        replace(vm, should_run=True, run_strategy=begun[vm.uid].run_strategy)
-        if vm.uid in begun and begun[vm.uid].request != vm.restored
-        else vm
-        for vm in vms
-    )
 
 
 def _disk_conflict(pool: Pool, stores: Stores) -> Failure | None:

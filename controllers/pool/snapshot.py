@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from controllers.pool import power
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes, parse_replaced
+from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.sets.eviction_budgets import Refusal
@@ -164,6 +165,8 @@ class PoolSnapshot:
     """Why the instance types of revisions are unknown, by label of the revision."""
     targets: frozenset[str] | None = None
     """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
+    queue: MigrationQueue = NO_QUEUE
+    """The live updates of all pools, if a VM of this pool may wait for its migration."""
     leaving: frozenset[str] = frozenset()
     """Those nodes of VMs and of `ended_vmis` that are cordoned or drained."""
     budgets: Sequence[EvictionBudget] | None = None

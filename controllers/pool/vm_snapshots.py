@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, Protocol, TypeVar
 
 from controllers.shared.sources import Source
@@ -175,3 +175,14 @@ def storage_requests(template: Json) -> tuple[str, ...]:
         if (quantity := at(claim, "resources", "requests", "storage")) is not None:
             found.append(str(quantity))
     return tuple(found)
+
+
+def with_restores(vms: Iterable[VM], restores: Iterable[VMRestore]) -> tuple[VM, ...]:
+    """The VMs, of which those should run that ran before a restore: KubeVirt has halted them only for its duration."""
+    begun = {each.vm_uid: each for each in restores if each.ran}
+    return tuple(
+        replace(vm, should_run=True, run_strategy=begun[vm.uid].run_strategy)
+        if vm.uid in begun and begun[vm.uid].request != vm.restored
+        else vm
+        for vm in vms
+    )

@@ -10,6 +10,8 @@ import pytest
 
 from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, SaveRevision, Update
+from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue
+from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.revisions import Revision, parse_revision
@@ -68,7 +70,7 @@ def queued(ordinal: int) -> VM:
 
 def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
     proactive = OLDEST | ({"liveUpdate": choice} if choice else {})
-    observed = {key: given.pop(key) for key in ("cluster", "targets", "revision", "revisions") if key in given}
+    observed = {key: given.pop(key) for key in ("cluster", "targets", "revision", "revisions", "queue") if key in given}
     facts = {"cluster": CLUSTER, "revision": AFTER, "revisions": (BEFORE, AFTER), **observed}
     spec = {"maxUnavailable": 1, "updateStrategy": {"proactive": proactive}, **given}
     return snapshot(a_pool(len(vms), **spec), *vms, **facts)
@@ -122,6 +124,11 @@ def waits(observed: PoolSnapshot) -> dict[str, str]:
             pool(queued(1), running(2, REVISION.label, guest=guest(2, moved_at=ago(601)))),
             [("LabelVMI", "web-2"), ("Restart", "web-1")],
             id="until KubeVirt migrates no more",
+        ),
+        pytest.param(pool(queued(1), queue=MigrationQueue(moving=True)), [], id="or moves a VM of another pool"),
+        pytest.param(pool(queued(1), queue=MigrationQueue(moved_at=ago(599))), [], id="which makes it later too"),
+        pytest.param(
+            pool(queued(1), queue=MigrationQueue(moved_at=ago(601))), [("Restart", "web-1")], id="until that has ended"
         ),
         pytest.param(
             pool(written(1, seconds=601, guest=guest(1)), written(2, seconds=601, migrating=True)),
@@ -419,6 +426,36 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
     assert plan(pool(written(1, seconds=601)), NOW).again_seconds is None
     moved = running(2, REVISION.label, guest=guest(2, moved_at=ago(100)))
     assert plan(pool(queued(1), moved), NOW).again_seconds == 500
+    assert plan(pool(queued(1), queue=MigrationQueue(moving=True)), NOW).again_seconds == 600
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        pytest.param(queued(1), written(2, migrating=True), MigrationQueue(moving=True), id="another pool's VM moves"),
+        pytest.param(
+            queued(1),
+            written(2, seconds=60, guest=guest(2, moved_at=ago(9))),
+            MigrationQueue(moved_at=ago(9)),
+            id="and has moved",
+        ),
+        pytest.param(queued(1), written(2, guest=guest(2, moved_at=ago(9))), NO_QUEUE, id="but before its live update"),
+        pytest.param(queued(1), running(2, migrating=True), NO_QUEUE, id="or for another reason, such as a drain"),
+        pytest.param(
+            replace(queued(1), live_update_since=""), written(2, migrating=True), NO_QUEUE, id="no VM of the pool waits"
+        ),
+    ],
+)
+def test_live_updates_of_other_pools_are_observed(own: VM, other: VM, expected: MigrationQueue) -> None:
+    stores, web = Stores(), a_pool(1)
+    stores.pools.put(web.key, web)
+    for each in (own, replace(other, namespace="elsewhere", owner_uid="u-other", owner_name="other")):
+        assert each.vmi is not None
+        stores.vms.put(each.key, replace(each, vmi=None))
+        stores.vmis.put(each.key, replace(each.vmi, namespace=each.namespace))
+    observed = observe(stores, web.key, synced=True, failure=None, burst=250)
+    assert isinstance(observed, PoolSnapshot)
+    assert observed.queue == expected
 
 
 def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:

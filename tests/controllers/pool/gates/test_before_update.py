@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import LabelState, Restore, TakeSnapshot, Update
-from controllers.pool.observe import _with_restores
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.restores import NO_STATE_CLAIM
@@ -23,6 +22,7 @@ from controllers.pool.vm_snapshots import (
     parse_snapshot,
     restore_name,
     snapshot_name,
+    with_restores,
 )
 from controllers.pool.writes.snapshots import build_restore, build_snapshot
 from controllers.shared.vm import VM
@@ -56,7 +56,7 @@ def three(*vms: VM, limit: int = 1, proactive: Any = PROACTIVE, **given: Any) ->
     if "request" in given:
         pool = replace(pool, restore=given.pop("request"))
     restores = given.get("restores", ())
-    return snapshot(pool, *_with_restores(vms, restores), **given)
+    return snapshot(pool, *with_restores(vms, restores), **given)
 
 
 def done(observed: PoolSnapshot) -> list[tuple[str, str]]:

@@ -90,8 +90,8 @@ class PoolReason(Reason):
     )
     EVICTIONS_BLOCKED = (
         "EvictionsBlocked",
-        "VMs of the pool do not start or are paused, so that its PodDisruptionBudget allows no eviction: a drain waits"
-        " for them.",
+        "VMs of the pool do not start, are paused, or are not ready for `progressDeadlineSeconds`, so that its"
+        " PodDisruptionBudget allows no eviction: a drain waits for them.",
     )
     NO_EVICTION_BUDGET_FAILURE = "NoEvictionBudgetFailure", "Evictions of the pool's VMs are limited as the spec says."
     ANALYSIS_RUNNING = "AnalysisRunning", "The update waits until all checks of its analysis are successful."

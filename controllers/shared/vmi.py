@@ -102,6 +102,8 @@ class VMI(ObjectView):
     """Types of the conditions that are True."""
     ready: bool = False
     """The condition Ready. Without this condition, a running VMI counts as ready."""
+    unready_since: str = ""
+    """The time at which a running VMI began to be not ready, or an empty string."""
     paused: str = ""
     """The reason of the condition Paused while it is True."""
     start_failure: str = ""
@@ -189,6 +191,7 @@ def parse_vmi(document: Json) -> VMI:
         reason=text(status, "reason"),
         conditions=true,
         ready="Ready" in true if "Ready" in conditions else phase == "Running",
+        unready_since=_unready_since(phase, dict(times), conditions),
         paused=(text(conditions, "Paused", "reason") or "Paused") if "Paused" in true else "",
         start_failure=start_failure,
         message=message,
@@ -236,6 +239,13 @@ def _start_failure(conditions: Mapping[str, Json]) -> tuple[str, str]:
 
 def _is_migrating(state: Json) -> bool:
     return bool(state) and not (state.get("completed") or state.get("failed"))
+
+
+def _unready_since(phase: str, times: Mapping[str, str], conditions: Mapping[str, Json]) -> str:
+    """A VMI is not ready before it runs, too. The times are in UTC, so that they compare as texts."""
+    if phase != "Running" or text(conditions, "Ready", "status") != "False":
+        return ""
+    return max(times.get(phase, ""), text(conditions, "Ready", "lastTransitionTime"))
 
 
 def _ended_at(phase: str, times: Mapping[str, str], conditions: Mapping[str, Json]) -> str:

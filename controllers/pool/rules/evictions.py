@@ -10,10 +10,11 @@ creation on.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.causes import why_not_started
+from controllers.pool.outages import lost_vms
 from controllers.pool.power import RUNNING
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
@@ -32,6 +33,7 @@ from controllers.shared.conditions import condition, join_names
 from controllers.shared.evictions import Treatment, VMIChoice, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.timestamps import known_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
@@ -154,11 +156,38 @@ def _needed(snapshot: PoolSnapshot) -> Iterator[Action]:
         )
 
 
-def _why_unavailable(snapshot: PoolSnapshot) -> str:
+def _why_unavailable(snapshot: PoolSnapshot, now: datetime) -> str:
     """Why VMs do not become available by themselves. The Pod of a paused VM is not ready. Empty if nothing is known."""
-    paused = sorted(vm.name for vm in snapshot.active if vm.should_run and vm.vmi is not None and vm.vmi.paused)
-    named = f"{join_names(paused)} {'is' if len(paused) == 1 else 'are'} paused" if paused else ""
-    return "; ".join(filter(None, (why_not_started(snapshot), named)))
+    paused = [vm.name for vm in snapshot.active if vm.should_run and vm.vmi is not None and vm.vmi.paused]
+    unready = [name for name, late_at in _late_when_unready(snapshot) if late_at <= now]
+    seconds = snapshot.pool.spec.progress_deadline_seconds
+    said = (
+        why_not_started(snapshot),
+        _describe(paused, "is paused", "are paused"),
+        _describe(unready, "runs and is", "run and are", f" not ready for {seconds} s: see the readiness probe"),
+    )
+    return "; ".join(filter(None, said))
+
+
+def _describe(names: list[str], one: str, more: str, rest: str = "") -> str:
+    return f"{join_names(sorted(names))} {one if len(names) == 1 else more}{rest}" if names else ""
+
+
+def _late_when_unready(snapshot: PoolSnapshot) -> Iterator[tuple[str, datetime]]:
+    """The VMs that run and are not ready, and the time from which on they do not count as ones that start.
+    Those of lost nodes are named with their node."""
+    lost = lost_vms(snapshot)
+    for vm in snapshot.active:
+        if vm.should_run and vm.uid not in lost and vm.vmi is not None and vm.vmi.running and not vm.vmi.paused:
+            since = known_time(vm.vmi.unready_since)
+            if since is not None:
+                yield vm.name, since + timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
+
+
+def _seconds_until_blocked(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until another VM does not count as one that starts."""
+    times = (late_at for _, late_at in _late_when_unready(snapshot) if late_at > now)
+    return min(((each - now).total_seconds() for each in times), default=None)
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
@@ -169,11 +198,11 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition(kind, True, PoolReason.EVICTION_BUDGET_REFUSED, message)
     elif wanted.failure is not None:
         yield condition(kind, True, wanted.failure, wanted.reason)
-    elif wanted.min_available and available <= _least(snapshot) and (why := _why_unavailable(snapshot)):
+    elif wanted.min_available and available <= _least(snapshot) and (why := _why_unavailable(snapshot, now)):
         message = f"a drain must wait, because {wanted.reason}, and only {available} are available: {why}"
         yield condition(kind, True, PoolReason.EVICTIONS_BLOCKED, message)
     else:
         yield condition(kind, False, PoolReason.NO_EVICTION_BUDGET_FAILURE)
 
 
-EVICTIONS = Rule("Evictions", always=(keep_budget,), conditions=_conditions)
+EVICTIONS = Rule("Evictions", always=(keep_budget,), again=(_seconds_until_blocked,), conditions=_conditions)

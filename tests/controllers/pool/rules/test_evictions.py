@@ -24,9 +24,10 @@ from controllers.shared.evictions import (
     treatment,
 )
 from controllers.shared.vm import VM
+from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, halted, leaving, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
 
 V1_5, V1_9 = (ClusterSettings(versions=(version,)) for version in ("v1.5.0", "v1.9.0"))
 OURS = selector({meta.POOL: "web"})
@@ -204,6 +205,24 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             id="the Pod of a paused VM is not ready",
         ),
         pytest.param(
+            seen(*FOUR[:3], running(4, ready=False, unready_since=ago(600))),
+            PoolReason.EVICTIONS_BLOCKED,
+            "only 3 are available: web-4 runs and is not ready for 600 s: see the readiness probe",
+            id="a readiness probe never succeeds",
+        ),
+        pytest.param(
+            seen(*FOUR[:3], running(4, ready=False, unready_since=ago(30)), progressDeadlineSeconds=30),
+            PoolReason.EVICTIONS_BLOCKED,
+            "web-4 runs and is not ready for 30 s",
+            id="for as long as the pool's own deadline",
+        ),
+        pytest.param(
+            seen(*FOUR[:3], running(4, ready=False, unready_since=ago(599))),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="a VM that starts is not ready either",
+        ),
+        pytest.param(
             seen(*FOUR[:3], running(4, ready=False, paused="PausedByUser"), maxUnavailable=2),
             PoolReason.NO_EVICTION_BUDGET_FAILURE,
             "",
@@ -319,3 +338,24 @@ def test_a_budget_of_an_earlier_pool_is_known_by_its_label() -> None:
 def test_two_revisions_with_two_strategies_have_one_budget() -> None:
     observed = seen(MOVED, *FOUR[1:])
     assert desired_budget(replace(observed, revisions=(OLD, RUNS))).min_available == 2
+
+
+def test_the_pool_is_asked_again_when_a_vm_has_not_become_ready() -> None:
+    slow = running(4, ready=False, unready_since=ago(100))
+    assert plan(seen(*FOUR[:3], slow), NOW).again_seconds == 500
+    assert plan(seen(*FOUR), NOW).again_seconds is None
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "since"),
+    [
+        pytest.param("Running", "False", "2026-03-01T12:05:00Z", id="a probe fails"),
+        pytest.param("Running", "True", "", id="ready"),
+        pytest.param("Scheduling", "False", "", id="it does not run yet"),
+    ],
+)
+def test_since_when_a_vmi_is_not_ready(phase: str, ready: str, since: str) -> None:
+    times = [{"phase": "Running", "phaseTransitionTimestamp": "2026-03-01T12:05:00Z"}]
+    condition = {"type": "Ready", "status": ready, "lastTransitionTime": "2026-03-01T12:00:00Z"}
+    status = {"phase": phase, "phaseTransitionTimestamps": times, "conditions": [condition]}
+    assert parse_vmi({"metadata": {"name": "web-1"}, "status": status}).unready_since == since

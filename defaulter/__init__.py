@@ -5,7 +5,7 @@ Begin with `defaulting.set_defaults`: it fills every field of a document that th
 | module | content |
 | --- | --- |
 | `fields` | the table that maps XML fields to the VMI spec |
-| `kubevirt_defaults`, `libvirt_defaults` | the rules of KubeVirt, and the choices of libvirt |
+| `kubevirt_defaults`, `libvirt_defaults`, `libvirt_cache` | the rules of KubeVirt, and the choices of libvirt |
 | `pci_addresses` | the order in which virt-launcher lets libvirt assign addresses |
 | `driver`, `worker`, `worker_pool` | libvirt, in worker processes that may be killed at any time |
 | `hook` | restores recorded hardware when KubeVirt starts the VM |

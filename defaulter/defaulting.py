@@ -49,7 +49,8 @@ from defaulter.instancetypes import (
 )
 from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults, with_input_device
-from defaulter.libvirt_defaults import LibvirtCache, LibvirtChoices, LibvirtDefaults
+from defaulter.libvirt_cache import LibvirtCache, LibvirtChoices
+from defaulter.libvirt_defaults import LibvirtDefaults
 from defaulter.machine_types import is_canonical
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.stored_values import fill_stored_values

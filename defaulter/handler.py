@@ -13,7 +13,7 @@ from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable,
 from defaulter.instancetypes import MatchedSpecs
 from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
-from defaulter.libvirt_defaults import LibvirtCache
+from defaulter.libvirt_cache import LibvirtCache
 from defaulter.limits import excessive_sizes
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.structure import readable

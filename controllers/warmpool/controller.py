@@ -28,10 +28,10 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
 from controllers.warmpool.status import (
     invalid_spec_status,
     status,
-    status_events,
     tracked_images,
     unavailable_status,
 )
+from controllers.warmpool.status_events import status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, is_unowned, seconds_since
 from poolhouse.api.apimachinery.counting import count_noun

@@ -14,7 +14,8 @@ from controllers.warmpool.evictions import seconds_until_allowed
 from controllers.warmpool.plan import plan
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import EvictionFacts, WarmPoolSnapshot
-from controllers.warmpool.status import status, status_events
+from controllers.warmpool.status import status
+from controllers.warmpool.status_events import status_events
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState

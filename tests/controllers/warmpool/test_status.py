@@ -11,7 +11,8 @@ from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason
 from controllers.warmpool.snapshot import VMHealth, WarmPoolSnapshot
-from controllers.warmpool.status import invalid_spec_status, status, status_events
+from controllers.warmpool.status import invalid_spec_status, status
+from controllers.warmpool.status_events import status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import NO_OWNER, is_unowned
 from poolhouse.api.kinds.warm_states import WarmState

@@ -15,7 +15,7 @@ from poolhouse.api.kubevirt.wrong_types import WrongType, wrong_types
 from poolhouse.runtime.api import Api
 from poolhouse.service.request_body import RequestRefused, parse
 from poolhouse.stack.engine.admission import evictions, mutation, validation
-from poolhouse.stack.engine.admission.validation import Cause
+from poolhouse.stack.engine.admission.spec_rules import Cause
 
 MUTATING, VALIDATING = "virt-api-mutator", "virt-api-validator"
 VMS, VMIS = "virtualmachines", "virtualmachineinstances"

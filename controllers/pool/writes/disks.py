@@ -28,6 +28,7 @@ from controllers.pool.claim_users import claim_users
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data, is_clone
 from controllers.pool.disk_templates import entry_of, format_hashes, parse_hashes, parse_replaced
 from controllers.pool.vm_snapshots import RESTORE_NAME
+from controllers.pool.writes.context import read_member
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -80,7 +81,11 @@ async def remove_finalizer(api: Api, namespace: str, a: RemoveFinalizer) -> None
 
 async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> None:
     """Retains disks of a VM that goes on without them. The annotation comes last, so that a crash before it repeats
-    everything."""
+    everything.
+
+    Raises Conflict where `read_member` does: the disks of a VM that has left the pool stay those of the VM, because the
+    pool would delete retained ones after a while."""
+    await read_member(api, namespace, a.retained_by, a.name, a.uid)
     for disk, created_from in a.disks:
         labels: Labels = {meta.KEPT_BY: a.retained_by, meta.KEPT_FOR: a.name, meta.REPLACED: "true"}
         labels |= {meta.DISK_TEMPLATE: created_from} if created_from else {}
@@ -98,7 +103,8 @@ async def retain_replaced_disks(api: Api, namespace: str, a: RetainDisks) -> Non
 
 async def return_disk(api: Api, namespace: str, a: ReturnDisk) -> None:
     """Makes the VM the owner of the disk again. Raises Conflict or NotFound if the VM is being deleted, is gone or does
-    not use the disk, because the disk would be deleted with its owner.
+    not use the disk, because the disk would be deleted with its owner. A VM that has left the pool gets its disk, which
+    it uses, because the pool would delete it as a retained one.
 
     Another leader may have deleted the VM or replaced the disk, and the informers do not have the events yet."""
     vm = await api.get(VMS, namespace, a.name)

@@ -3,6 +3,7 @@
 from contextlib import suppress
 
 from controllers.pool import actions
+from controllers.pool.writes.context import Writing, read_member
 from controllers.pool.writes.vms import unready_version
 from controllers.shared.vm import parse_hold
 from poolhouse.api.apimachinery.unstructured import Json
@@ -36,13 +37,16 @@ async def _mark(api: Api, namespace: str, a: actions.Hold | actions.EndHold, lab
     await api.patch(VMS, namespace, a.name, {"metadata": metadata})
 
 
-async def set_in_service(api: Api, namespace: str, a: actions.SetInService) -> None:
-    """Raises Conflict if the VM has been held, or its hold has ended, since the plan."""
-    found = parse_hold((await api.get(VMS, namespace, a.name))["metadata"])
+async def set_in_service(to: Writing, a: actions.SetInService) -> None:
+    """Raises Conflict if the VM has been held, or its hold has ended, since the plan, and where `read_member` does.
+
+    A VM that has left the pool stays in its Services, or out of them: a user who detaches a VM debugs it, and no later
+    plan would take back what this one writes."""
+    found = parse_hold((await read_member(to.api, to.namespace, to.owner.uid, a.name))["metadata"])
     held = found is not None and (found.transition == "Terminating" or found.vmi_uid == a.vmi_uid)
     if held == a.in_service:
         raise Conflict(f"{a.name} is {'' if held else 'not '}held now", status=409)
-    await _label_in_service(api, namespace, a.name, a.vmi_uid, in_service=a.in_service)
+    await _label_in_service(to.api, to.namespace, a.name, a.vmi_uid, in_service=a.in_service)
 
 
 async def _label_in_service(api: Api, namespace: str, name: str, vmi_uid: str, *, in_service: bool) -> None:

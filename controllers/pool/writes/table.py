@@ -36,7 +36,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     # A hold that ends frees the annotations of its hooks before another one begins.
     actions.EndHold: each(in_namespace(hooks.end_hold), in_bursts=True),
     actions.Hold: each(in_namespace(hooks.hold), in_bursts=True),
-    actions.SetInService: each(in_namespace(hooks.set_in_service), in_bursts=True, quiet=True),
+    actions.SetInService: each(hooks.set_in_service, in_bursts=True, quiet=True),
     actions.Restart: each(vms.restart, in_bursts=True),
     actions.RunJob: each(jobs.run),
     actions.SetEvictionBudget: each(budgets.set_budget, quiet=True),

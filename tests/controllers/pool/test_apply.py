@@ -23,6 +23,7 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
+from controllers.pool.observe import POOLS
 from controllers.pool.vm_snapshots import VM_RESTORES
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk
@@ -33,7 +34,7 @@ from controllers.pool.writes.updates import update
 from controllers.pool.writes.vms import adopt, heal, restart, unready_version
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
-from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
@@ -47,6 +48,7 @@ Json = dict[str, Any]
 Scene = Callable[[World, Api], Awaitable[None]]
 
 POOL_UID = "pool-uid"
+POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": {"name": "web", "uid": POOL_UID}}
 COLLECTED_SECONDS = 10.0
 
 
@@ -75,6 +77,18 @@ async def create(api: Api, resource: Any, name: str, owner: Json | None = None, 
         references = {"ownerReferences": [reference]}
     document = {"metadata": {"name": name, "namespace": HERE, **references, **metadata}, "kind": resource.kind}
     return dict(await api.create(resource, {"apiVersion": resource.api_version, **document}))
+
+
+async def create_member(api: Api, replaced: str) -> Json:
+    """A VM of a pool that exists, with this annotation of its replaced disks."""
+    pool = await create(api, POOLS, "web")
+    return await create(api, VMS, "web-1", pool, annotations={meta.REPLACED_DISKS: replaced})
+
+
+def retaining(vm: Json, created_from: str) -> RetainDisks:
+    owner = controller_of(vm) or {"uid": POOL_UID}
+    disks = (("root-1", created_from),)
+    return RetainDisks("web-1", vm["metadata"]["uid"], disks, owner["uid"], "an update has replaced the disk")
 
 
 async def create_vmi(api: Api, *, ready: bool, **more: Any) -> Json:
@@ -232,10 +246,44 @@ def test_a_hold_that_has_changed_since_the_plan_stops_the_label(in_service: bool
     async def scene(world: World, api: Api) -> None:
         vmi = (await create_vmi(api, ready=True))["metadata"]
         marks = {**HELD, "annotations": {meta.TRANSITION_VMI: vmi["uid"]}} if in_service else {}
-        await create(api, VMS, "web-1", **marks)
+        await create(api, VMS, "web-1", POOL, **marks)
         with pytest.raises(Conflict, match="held now"):
-            await set_in_service(api, HERE, SetInService("web-1", vmi["uid"], in_service, "the plan"))
+            await set_in_service(writing(api), SetInService("web-1", vmi["uid"], in_service, "the plan"))
         assert (await api.get(VMIS, HERE, "web-1"))["metadata"]["resourceVersion"] == vmi["resourceVersion"]
+
+    play(scene)
+
+
+def test_a_vm_that_has_left_the_pool_keeps_its_services_and_its_replaced_disk() -> None:
+    async def scene(world: World, api: Api) -> None:
+        vmi = (await create_vmi(api, ready=True))["metadata"]
+        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        await create_disk(api, vm)
+        with pytest.raises(Conflict, match="has left the pool"):
+            await set_in_service(writing(api), SetInService("web-1", vmi["uid"], True, "the plan"))
+        assert (await api.get(VMIS, HERE, "web-1"))["metadata"]["resourceVersion"] == vmi["resourceVersion"]
+        action = retaining(vm, "hash")
+        with pytest.raises(Conflict, match="has left the pool"):
+            await retain_replaced_disks(api, HERE, action)
+        disk = (await api.get(PVCS, HERE, "root-1"))["metadata"]
+        assert meta.KEPT_BY not in disk.get("labels", {})
+        assert disk["ownerReferences"]
+
+    play(scene)
+
+
+def test_a_vm_that_has_left_the_pool_gets_the_disk_back_that_it_uses() -> None:
+    """Retention would delete the disk under it."""
+
+    async def scene(world: World, api: Api) -> None:
+        vm = await create(api, VMS, "web-1")
+        spec = {"dataVolumeTemplates": [{"metadata": {"name": "root-1"}}]}
+        await api.patch(VMS, HERE, "web-1", {"spec": spec})
+        await create(api, PVCS, "root-1", labels={meta.KEPT_BY: POOL_UID, meta.KEPT_FOR: "web-1"})
+        await return_disk(api, HERE, ReturnDisk("web-1", vm["metadata"]["uid"], "root-1", "web-1 exists again"))
+        disk = (await api.get(PVCS, HERE, "root-1"))["metadata"]
+        assert meta.KEPT_BY not in (disk.get("labels") or {})
+        assert [each["uid"] for each in disk["ownerReferences"]] == [vm["metadata"]["uid"]]
 
     play(scene)
 
@@ -257,12 +305,9 @@ def test_a_retained_disk_is_not_returned_to_a_vm_that_is_being_deleted_or_has_an
     play(scene)
 
 
-RETAIN = "an update has replaced the disk"
-
-
 async def crash_while_retaining(world: World, vm: Json, write: int) -> RetainDisks:
     """Retains the disk root-1 in a process that crashes after its write with this number."""
-    action = RetainDisks("web-1", vm["metadata"]["uid"], (("root-1", "hash"),), POOL_UID, RETAIN)
+    action = retaining(vm, "hash")
     transport = world.transport("controllers")
     transport.failpoint = Failpoint(write, after=True)
     working = asyncio.create_task(retain_replaced_disks(Api(cast(Any, transport), "controllers"), HERE, action))
@@ -274,7 +319,7 @@ async def crash_while_retaining(world: World, vm: Json, write: int) -> RetainDis
 @pytest.mark.parametrize("write", [1, 2])
 def test_a_crash_while_a_replaced_disk_is_retained_leaves_work_that_can_be_repeated(write: int) -> None:
     async def scene(world: World, api: Api) -> None:
-        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        vm = await create_member(api, "root-1=hash")
         await create_disk(api, vm)
         await retain_replaced_disks(api, HERE, await crash_while_retaining(world, vm, write))
         for resource in (PVCS, DATA_VOLUMES):
@@ -292,7 +337,7 @@ def test_a_disk_stays_with_the_label_by_which_the_pool_finds_it_or_goes_with_its
     """A user deletes the VM before the work is repeated."""
 
     async def scene(world: World, api: Api) -> None:
-        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        vm = await create_member(api, "root-1=hash")
         await create_disk(api, vm)
         await crash_while_retaining(world, vm, write)
         await api.delete(VMS, HERE, "web-1")
@@ -338,10 +383,9 @@ def test_a_retained_clone_says_that_it_has_its_data(source: str, annotated: bool
     """CDI refuses each other change of a clone by an account that may not clone from the source's namespace."""
 
     async def scene(world: World, api: Api) -> None:
-        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        vm = await create_member(api, "root-1=hash")
         await create_volume(api, vm, "Succeeded", source)
-        uid = vm["metadata"]["uid"]
-        await retain_replaced_disks(api, HERE, RetainDisks("web-1", uid, (("root-1", "hash"),), POOL_UID, RETAIN))
+        await retain_replaced_disks(api, HERE, retaining(vm, "hash"))
         volume = (await api.get(DATA_VOLUMES, HERE, "root-1"))["metadata"]
         assert not volume.get("ownerReferences")
         assert volume["annotations"].get(PRE_POPULATED) == ("root-1" if annotated else None)
@@ -351,12 +395,12 @@ def test_a_retained_clone_says_that_it_has_its_data(source: str, annotated: bool
 
 def test_a_disk_without_a_valid_hash_is_retained_without_the_label() -> None:
     async def scene(world: World, api: Api) -> None:
-        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=no label!"})
+        vm = await create_member(api, "root-1=no label!")
         await create_volume(api, vm, "Succeeded", "http")
-        action = RetainDisks("web-1", vm["metadata"]["uid"], (("root-1", ""),), POOL_UID, RETAIN)
+        action = retaining(vm, "")
         await retain_replaced_disks(api, HERE, action)
         labels = (await api.get(DATA_VOLUMES, HERE, "root-1"))["metadata"]["labels"]
-        assert labels[meta.KEPT_BY] == POOL_UID
+        assert labels[meta.KEPT_BY] == action.retained_by
         assert meta.DISK_TEMPLATE not in labels
         annotations = (await api.get(VMS, HERE, "web-1"))["metadata"].get("annotations") or {}
         assert meta.REPLACED_DISKS not in annotations
@@ -367,10 +411,9 @@ def test_a_disk_without_a_valid_hash_is_retained_without_the_label() -> None:
 @pytest.mark.parametrize("phase", ["ImportInProgress", "CloneScheduled", "Pending", "WaitForFirstConsumer"])
 def test_a_disk_without_data_is_not_retained(phase: str) -> None:
     async def scene(world: World, api: Api) -> None:
-        vm = await create(api, VMS, "web-1", annotations={meta.REPLACED_DISKS: "root-1=hash"})
+        vm = await create_member(api, "root-1=hash")
         await create_volume(api, vm, phase)
-        uid = vm["metadata"]["uid"]
-        await retain_replaced_disks(api, HERE, RetainDisks("web-1", uid, (("root-1", "hash"),), POOL_UID, RETAIN))
+        await retain_replaced_disks(api, HERE, retaining(vm, "hash"))
         await asyncio.sleep(COLLECTED_SECONDS)
         assert not await exists(api, DATA_VOLUMES, "root-1")
         assert not await exists(api, PVCS, "root-1")

@@ -1,14 +1,27 @@
-"""Decides which requests of a browser are answered: those for the portal's own host, and writes of its own pages."""
+"""Decides which requests of a browser are answered: those for the portal's own host, and writes of its own pages.
 
+After a sign-in, it also decides to which page a browser returns.
+"""
+
+import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from poolhouse.console.access import HEADERS, SAFE_METHODS, SCREEN_HEADERS, WEBSOCKET, is_led_here
 
-__all__ = ["WEBSOCKET", "headers_of", "is_led_here", "refusal"]
+__all__ = ["SAFE_METHODS", "WEBSOCKET", "headers_of", "is_led_here", "local_path", "refusal"]
 
 TLS_ONLY = {"Strict-Transport-Security": "max-age=31536000"}
 """Browsers ignore it without TLS."""
+LOCAL_PATH = re.compile(r"/(?!/)[A-Za-z0-9._~:/?\[\]@!$&'()*+,;=%-]*")
+"""A path of this host with its query. `//host`, and backslashes, which browsers read as slashes, name another host."""
+MAX_PATH = 2000
+"""The path has to fit into the cookie of a sign-in, which has at most 4 KiB."""
+
+
+def local_path(text: str) -> str:
+    """The page to which a browser may return after a sign-in: the given one, or else the first page."""
+    return text if len(text) <= MAX_PATH and LOCAL_PATH.fullmatch(text) else "/"
 
 
 def headers_of(path: str) -> Mapping[str, str]:

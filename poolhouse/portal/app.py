@@ -152,18 +152,18 @@ class _Routes:
     async def _ask_to_sign_in(self, request: Request, error: Exception) -> Response:
         """A page with the link to the provider, and no redirect, so that nothing is lost and nobody is surprised."""
         ended = any(name.startswith("__Host-poolhouse-session") for name in request.cookies)
-        values = {"ended": ended, "problem": "", "sign_out": ""}
+        values = {"ended": ended, "problem": "", "sign_out": "", "path": _path(request)}
         answer = HTMLResponse(self._page("sign_in.html", "Sign in", **values), 401)
         for each in forget(request.cookies):
             answer.headers.append("set-cookie", each)
         return answer
 
-    async def _sign_in(self) -> Response:
-        login = new_login()
+    async def _sign_in(self, path: str = "/") -> Response:
+        login = new_login(access.local_path(path))
         try:
             answer = RedirectResponse(await self._portal.provider.sign_in_url(login), 303)
         except SignInFailed as error:
-            return self._sign_in_failed(error)
+            return self._sign_in_failed(error, login.path)
         for each in self._portal.cookies.keep_login(login, self._portal.now()):
             answer.headers.append("set-cookie", each)
         return answer
@@ -171,6 +171,7 @@ class _Routes:
     async def _callback(self, request: Request, code: str = "", state: str = "", error: str = "") -> Response:
         portal, sent = self._portal, request.cookies
         login = portal.cookies.login(sent, portal.now())
+        path = login.path if login else "/"
         try:
             if login is None or not secrets.compare_digest(state.encode(), login.state.encode()):
                 raise Refused("This sign-in was not begun here, or more than ten minutes ago. Sign in again.")
@@ -179,19 +180,20 @@ class _Routes:
             session = await portal.users.sign_in(code, login)
             kept = portal.cookies.keep(session, sent, portal.now())
         except SignInFailed as failed:
-            return self._sign_in_failed(failed)
+            return self._sign_in_failed(failed, path)
         except ValueError as failed:
             log.error("%s", failed)
-            return self._sign_in_failed(SignInFailed("The provider's tokens are too long. Tell your administrator."))
+            long = SignInFailed("The provider's tokens are too long. Tell your administrator.")
+            return self._sign_in_failed(long, path)
         # A page in between, because a browser that comes from the provider might repeat the code with a reload.
-        answer = RedirectResponse("/", 303)
+        answer = RedirectResponse(path, 303)
         for each in [*forget({name: "" for name in sent if "login" in name}), *kept]:
             answer.headers.append("set-cookie", each)
         return answer
 
-    def _sign_in_failed(self, error: SignInFailed) -> Response:
+    def _sign_in_failed(self, error: SignInFailed, path: str) -> Response:
         status = 403 if isinstance(error, Refused) else 502
-        page = self._page("sign_in.html", "Sign in", ended=False, problem=str(error), sign_out="")
+        page = self._page("sign_in.html", "Sign in", ended=False, problem=str(error), sign_out="", path=path)
         return HTMLResponse(page, status)
 
     async def _sign_out(self, request: Request) -> Response:
@@ -206,7 +208,7 @@ class _Routes:
             url = await portal.provider.sign_out_url()
         except SignInFailed:
             url = ""
-        values = {"ended": False, "problem": "", "sign_out": url or "/"}
+        values = {"ended": False, "problem": "", "sign_out": url or "/", "path": "/"}
         answer = HTMLResponse(self._page("sign_in.html", "Signed out", **values))
         for each in forget(request.cookies):
             answer.headers.append("set-cookie", each)
@@ -346,6 +348,14 @@ class _Routes:
         else:
             left, vmi = session.ends - self._portal.now(), (namespace, vm)
             await vm_stream.connect(browser, api, stream, vmi, lambda: asyncio.sleep(left, ENDED), headers=headers)
+
+
+def _path(request: Request) -> str:
+    """The page that was asked for, to which the browser returns. A form cannot be sent again."""
+    if request.method not in access.SAFE_METHODS:
+        return "/"
+    query = request.scope["query_string"]
+    return access.local_path((request.scope["raw_path"] + (b"?" + query if query else b"")).decode("latin-1"))
 
 
 async def _close(browser: WebSocket, text: str, headers: Iterable[tuple[bytes, bytes]]) -> None:

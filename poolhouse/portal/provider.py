@@ -59,8 +59,9 @@ class Tokens:
     refresh_token: str = field(default="", repr=False)
 
 
-def new_login() -> Login:
-    return Login(*(secrets.token_urlsafe(32) for _ in range(3)))
+def new_login(path: str = "/") -> Login:
+    state, nonce, verifier = (secrets.token_urlsafe(32) for _ in range(3))
+    return Login(state, nonce, verifier, path)
 
 
 def authorization_url(endpoint: str, settings: Settings, login: Login) -> str:

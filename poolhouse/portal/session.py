@@ -52,6 +52,8 @@ class Login:
     state: str
     nonce: str = field(repr=False)
     verifier: str = field(repr=False)
+    path: str = "/"
+    """the page of the portal that the user has asked for"""
 
 
 class Seal:
@@ -76,7 +78,7 @@ class Cookies:
     """Reads and writes the two cookies. `names` says how users get their names, which a session keeps."""
 
     def __init__(self, key: str, session_seconds: int, names: str) -> None:
-        self._session, self._login = Seal(key, f"session with id {names}"), Seal(key, f"login {names}")
+        self._session, self._login = Seal(key, f"session with id {names}"), Seal(key, f"login with path {names}")
         self._seconds = session_seconds
 
     def session(self, cookies: Mapping[str, str], now: float) -> Session | None:

@@ -115,6 +115,36 @@ def test_a_page_loads_nothing_from_elsewhere_and_is_stored_nowhere(path: str) ->
     assert headers["Strict-Transport-Security"] == "max-age=31536000"
 
 
+@pytest.mark.parametrize(
+    ("text", "returns"),
+    [
+        pytest.param("/", True, id="the first page"),
+        pytest.param("/console/shop/vmpool/shop/web?page=2&q=a%20b", True, id="a page with a query"),
+        pytest.param("/" + "a" * (access.MAX_PATH - 1), True, id="the longest"),
+        pytest.param("/" + "a" * access.MAX_PATH, False, id="longer"),
+        pytest.param("", False, id="none"),
+        pytest.param("console/", False, id="relative"),
+        pytest.param("//evil.example/", False, id="another host"),
+        pytest.param("///evil.example/", False, id="another host, with more slashes"),
+        pytest.param("/\\evil.example/", False, id="a backslash, which browsers read as a slash"),
+        pytest.param("\\\\evil.example/", False, id="two backslashes"),
+        pytest.param("/a\\b", False, id="a backslash further on"),
+        pytest.param("https://evil.example/", False, id="a scheme"),
+        pytest.param("javascript:alert(1)", False, id="a script"),
+        pytest.param("/\t/evil.example/", False, id="a tabulator, which browsers leave out"),
+        pytest.param("/\n/evil.example/", False, id="a line feed"),
+        pytest.param("/a\r\nSet-Cookie: x", False, id="another header"),
+        pytest.param("/a\n", False, id="a line feed at the end"),
+        pytest.param(" /a", False, id="a space"),
+        pytest.param("/\x00", False, id="a null byte"),
+        pytest.param("/\u2044evil.example", False, id="a character that is none of an address"),
+        pytest.param('/"', False, id="a quotation mark, which would make the cookie longer"),
+    ],
+)
+def test_a_sign_in_returns_only_to_a_page_of_the_portal(text: str, returns: bool) -> None:
+    assert access.local_path(text) == (text if returns else "/")
+
+
 # ID tokens
 
 CLAIMS: dict[str, Any] = {
@@ -217,7 +247,8 @@ def test_a_sign_in_has_state_nonce_and_pkce_and_no_secret_in_its_address(setting
     assert query["code_challenge_method"] == ["S256"]
     assert query["redirect_uri"] == [f"{URL}/callback"]
     assert login.verifier not in str(query)
-    assert len({login.state, login.nonce, login.verifier, *vars(new_login()).values()}) == 6
+    other = new_login()
+    assert len({each for one in (login, other) for each in (one.state, one.nonce, one.verifier)}) == 6
 
 
 # Names to impersonate
@@ -321,6 +352,13 @@ def test_a_session_and_a_sign_in_end() -> None:
     login = jar(cookies().keep_login(Login("s", "n", "v"), NOW))
     assert cookies().login(login, NOW + LOGIN_SECONDS) == Login("s", "n", "v")
     assert cookies().login(login, NOW + LOGIN_SECONDS + 1) is None
+
+
+def test_a_browser_keeps_the_sign_in_to_the_longest_path() -> None:
+    login = new_login("/" + "a" * (access.MAX_PATH - 1))
+    (header,) = cookies().keep_login(login, NOW)
+    assert len(header) <= 4096
+    assert cookies().login(jar([header]), NOW) == login
 
 
 def test_an_id_token_is_renewed_before_its_end() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -59,9 +61,9 @@ class Client(httpx.Client):
         super().__init__(base_url=address, verify=False, timeout=60)
         self.headers["Origin"] = address
 
-    def begin(self) -> str:
+    def begin(self, link: str = "/sign-in") -> str:
         """Begins a sign-in. Returns the address at the provider."""
-        answer = self.get("/sign-in")
+        answer = self.get(link)
         assert answer.status_code == 303, answer.text
         return answer.headers["location"]
 
@@ -73,8 +75,8 @@ class Client(httpx.Client):
         back = urlsplit(answer.headers["location"])
         return f"{back.path}?{back.query}"
 
-    def sign_in(self, user: str) -> httpx.Response:
-        return self.get(self.at_provider(self.begin(), user))
+    def sign_in(self, user: str, link: str = "/sign-in") -> httpx.Response:
+        return self.get(self.at_provider(self.begin(link), user))
 
 
 @pytest.fixture
@@ -185,6 +187,26 @@ def test_a_sign_in_that_another_browser_has_begun_is_refused(client: Client, add
     client.begin()
     assert client.get(back).status_code == 403  # another one was, with another state
     assert client.get("/").status_code == 401
+
+
+def test_a_sign_in_returns_to_the_page_that_was_asked_for(client: Client) -> None:
+    asked = f"/console/?namespace={SHOP}%2Ba"
+    link = re.search(r'href="(/sign-in[^"]*)"', client.get(asked).text)
+    assert link is not None
+    assert client.sign_in("ann", html.unescape(link[1])).headers["location"] == asked
+
+
+def test_a_sign_in_after_one_that_was_cancelled_returns_to_the_page(client: Client) -> None:
+    assert 'href="/sign-in?path=/console/"' in client.sign_in("", "/sign-in?path=/console/").text
+
+
+def test_a_form_is_not_asked_for_again(client: Client) -> None:
+    assert 'href="/sign-in"' in client.post(f"/take/{SHOP}/desks").text
+
+
+@pytest.mark.parametrize("path", ["//evil.example/", "/%5Cevil.example/", "https://evil.example/", "/%09/evil.example"])
+def test_a_sign_in_leads_to_no_other_site(client: Client, path: str) -> None:
+    assert client.sign_in("ann", f"/sign-in?path={path}").headers["location"] == "/"
 
 
 def test_a_code_is_used_once(client: Client) -> None:

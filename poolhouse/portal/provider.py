@@ -25,7 +25,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
 from poolhouse.portal.session import Login
-from poolhouse.portal.settings import Settings, https_url
+from poolhouse.portal.settings import Settings, https_endpoint
 
 log = logging.getLogger(__name__)
 
@@ -76,6 +76,11 @@ def authorization_url(endpoint: str, settings: Settings, login: Login) -> str:
         "code_challenge": base64.urlsafe_b64encode(digest).rstrip(b"=").decode(),
         "code_challenge_method": "S256",
     }
+    return with_parameters(endpoint, query)
+
+
+def with_parameters(endpoint: str, query: Mapping[str, str]) -> str:
+    """The address with more parameters than the provider has put into it, such as the policy of Azure AD B2C."""
     return f"{endpoint}{'&' if '?' in endpoint else '?'}{urlencode(query)}"
 
 
@@ -121,9 +126,9 @@ class Provider:
         """Where a user ends the session at the provider; empty if the provider has no such page."""
         metadata = await self._discovered()
         endpoint = str(metadata.get("end_session_endpoint") or "")
-        query = urlencode({"client_id": self._settings.client_id, "post_logout_redirect_uri": f"{self._settings.url}/"})
+        query = {"client_id": self._settings.client_id, "post_logout_redirect_uri": f"{self._settings.url}/"}
         try:
-            return f"{https_url(endpoint)}?{query}"
+            return with_parameters(https_endpoint(endpoint), query)
         except ValueError:
             return ""
 
@@ -140,7 +145,7 @@ class Provider:
         """Ends a refresh token, if the provider has an address for it (RFC 7009)."""
         endpoint = str((await self._discovered()).get("revocation_endpoint") or "")
         try:
-            https_url(endpoint)
+            https_endpoint(endpoint)
         except ValueError:
             return
         await self._request(endpoint, {"token": refresh_token, "token_type_hint": "refresh_token"})
@@ -184,7 +189,7 @@ class Provider:
             raise SignInFailed("The provider is not the one that the portal is set up for. Tell your administrator.")
         for each in ENDPOINTS:
             try:
-                https_url(str(metadata.get(each) or ""))
+                https_endpoint(str(metadata.get(each) or ""))
             except ValueError as error:
                 log.error("the provider's %s %s", each, error)
                 raise SignInFailed("The provider's addresses cannot be used. Tell your administrator.") from None

@@ -22,13 +22,20 @@ def _words(value: Any) -> Any:
 Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
 
 
-def https_url(url: str) -> str:
+def https_endpoint(url: str) -> str:
     """Refuses a URL by which others could read what is sent. Only on this machine may it be http."""
     parts = urlsplit(url)
     if parts.scheme != "https" and not (parts.scheme == "http" and parts.hostname in LOOPBACK):
         raise ValueError("must begin with https://")
-    if not parts.hostname or parts.query or parts.fragment or parts.username:
-        raise ValueError("must be a URL with a host, and without a user, a query and a fragment")
+    if not parts.hostname or parts.fragment or parts.username:
+        raise ValueError("must be a URL with a host, and without a user and a fragment")
+    return url
+
+
+def https_url(url: str) -> str:
+    """Refuses also a URL with a query, to which no path can be added."""
+    if urlsplit(https_endpoint(url)).query:
+        raise ValueError("must be a URL without a query")
     return url
 
 

@@ -25,6 +25,8 @@ from joserfc import jwt
 from joserfc.jwk import RSAKey
 
 CLIENT, SECRET = "portal", "a secret: with signs"
+POLICY = "b2c_1_sign_in"
+"""a parameter of each endpoint, as those of Azure AD B2C have it"""
 Json = dict[str, Any]
 PAGE = """<!doctype html><html lang="en"><title>Sign in</title><link rel="icon" href="data:,"><h1>Who are you?</h1>
 <form method="post"><button name="user" value="ann">ann</button><button name="user" value="bob">bob</button>
@@ -54,7 +56,7 @@ class Provider:
         self._refresh_tokens.clear()
 
     def app(self) -> web.Application:
-        app = web.Application()
+        app = web.Application(middlewares=[with_policy])
         app.router.add_get("/.well-known/openid-configuration", self._metadata)
         app.router.add_get("/keys", self._keys)
         app.router.add_get("/authorize", self._page)
@@ -66,7 +68,7 @@ class Provider:
     async def _metadata(self, request: web.Request) -> web.Response:
         pages = {"authorization_endpoint": "authorize", "token_endpoint": "token", "jwks_uri": "keys"}
         pages |= {"end_session_endpoint": "end", "revocation_endpoint": "revoke"}
-        found = {name: f"{self.issuer}/{page}" for name, page in pages.items()}
+        found = {name: f"{self.issuer}/{page}?p={POLICY}" for name, page in pages.items()}
         return web.json_response({"issuer": self.issuer, **found})
 
     async def _keys(self, request: web.Request) -> web.Response:
@@ -128,6 +130,15 @@ class Provider:
             answer["refresh_token"] = secrets.token_urlsafe()
             self._refresh_tokens[answer["refresh_token"]] = user
         return web.json_response(answer)
+
+
+@web.middleware
+async def with_policy(request: web.Request, handler: Any) -> web.StreamResponse:
+    """Answers like a provider whose endpoints have a query: without it, there is nothing."""
+    if request.path != "/.well-known/openid-configuration" and request.query.getall("p", []) != [POLICY]:
+        raise web.HTTPNotFound
+    answer: web.StreamResponse = await handler(request)
+    return answer
 
 
 def is_client(request: web.Request) -> bool:

@@ -277,6 +277,21 @@ def test_a_sign_in_has_state_nonce_and_pkce_and_no_secret_in_its_address(setting
             None,
             id="an e-mail address that is not verified",
         ),
+        pytest.param(
+            {"email": "a@x", "email_verified": True},
+            {"POOLHOUSE_OIDC_USERNAME_CLAIM": "email"},
+            Identity("oidc:a@x"),
+            id="an e-mail address that is verified",
+        ),
+        *(
+            pytest.param(
+                {"email": "a@x", "email_verified": given},
+                {"POOLHOUSE_OIDC_USERNAME_CLAIM": "email"},
+                None,
+                id=f"an e-mail address that is verified by {given!r}, as which Kubernetes refuses it",
+            )
+            for given in (None, "true", 1)
+        ),
         pytest.param({"sub": "ann"}, {"POOLHOUSE_OIDC_USERNAME_CLAIM": "name"}, None, id="no such claim"),
     ],
 )
@@ -402,6 +417,7 @@ def test_a_setting_that_changes_the_names_of_users_ends_sessions(changed: dict[s
         pytest.param({"POOLHOUSE_PORTAL_URL": "https://vms.example/a"}, "must have no path", id="a path"),
         pytest.param({"POOLHOUSE_OIDC_ISSUER": "http://login.example"}, "must begin with https://", id="issuer"),
         pytest.param({"POOLHOUSE_OIDC_ISSUER": "https://a@login.example"}, "without a user", id="issuer with user"),
+        pytest.param({"POOLHOUSE_OIDC_ISSUER": "https://login.example?p=a"}, "without a query", id="issuer with query"),
         pytest.param({"POOLHOUSE_OIDC_USERNAME_PREFIX": "system:"}, "must not begin like", id="Kubernetes' own names"),
         pytest.param({"POOLHOUSE_OIDC_GROUPS_PREFIX": "sys"}, "must not begin like", id="half of such a name"),
         pytest.param({"POOLHOUSE_OIDC_SCOPES": "profile"}, "must contain openid", id="no OpenID Connect"),

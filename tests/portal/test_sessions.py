@@ -314,7 +314,7 @@ def test_a_refresh_token_that_another_pod_has_used_ends_no_session(client: Clien
 
 def test_signing_out_ends_the_session_in_this_browser(ann: Client, provider: oidc.Provider) -> None:
     answer = ann.post("/sign-out")
-    assert f"{provider.issuer}/end?client_id={oidc.CLIENT}" in answer.text
+    assert f"{provider.issuer}/end?p={oidc.POLICY}&client_id={oidc.CLIENT}" in html.unescape(answer.text)
     assert not ann.cookies
     assert ann.get("/").status_code == 401
 

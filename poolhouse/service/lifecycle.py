@@ -18,6 +18,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+USE_OF_CLOSED_TLS = ("Fatal error on SSL protocol", "the handler is closed")
+"""uvloop's message, and the end of its error"""
 GRACE_SECONDS = 30.0
 COLLECT_AFTER = 10_000
 """Containers that are created before the garbage collector looks for cycles. Python's 700 are a few parsed objects of
@@ -76,6 +78,7 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
     async def work() -> None:
         await main()
 
+    asyncio.get_running_loop().set_exception_handler(report_error)
     # Sets the signal handlers before `main` starts, because `main` needs a graceful stop.
     stop = asyncio.create_task(wait_for_stop_signal(), name="stop-signal")
     running = asyncio.create_task(work(), name="main")
@@ -96,6 +99,18 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
             log.critical("failed: %s", each, exc_info=each)
         return 1
     return 0
+
+
+def report_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Logs an error that no task can get. An answer can arrive on a TLS connection that this process has just closed:
+    uvloop still decrypts it, cannot write to the connection, and reports that as an error (issue 506 of
+    MagicStack/uvloop). Nobody waits for such an answer, so that it is only logged at DEBUG."""
+    message, end = USE_OF_CLOSED_TLS
+    error = context.get("exception")
+    if context.get("message") == message and isinstance(error, RuntimeError) and str(error).endswith(end):
+        log.debug("an answer arrived on a closed TLS connection: %s", error)
+    else:
+        loop.default_exception_handler(context)
 
 
 async def _end(running: asyncio.Task[None], grace_seconds: float) -> None:

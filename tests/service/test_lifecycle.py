@@ -1,7 +1,9 @@
-"""How a service stops. Each test starts a process."""
+"""How a service stops, and what it logs. Most tests start a process."""
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import signal
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from poolhouse.service.lifecycle import report_error
 from tests.waiting import PATIENCE_SECONDS
 
 ROOT = Path(__file__).parents[2]
@@ -97,3 +100,30 @@ def test_a_main_that_returns_exits_with_0() -> None:
     with start("returns") as process:
         process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
+
+
+CLOSED = RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "level"),
+    [
+        pytest.param("Fatal error on SSL protocol", CLOSED, logging.DEBUG, id="an answer after the connection's end"),
+        pytest.param("Fatal error on SSL protocol", RuntimeError("broken"), logging.ERROR, id="another error of TLS"),
+        pytest.param(
+            "Fatal error on SSL protocol", OSError("the handler is closed"), logging.ERROR, id="an error of the system"
+        ),
+        pytest.param("Task exception was never retrieved", CLOSED, logging.ERROR, id="the same error in a task"),
+        pytest.param("Unclosed client session", None, logging.ERROR, id="no error"),
+    ],
+)
+def test_only_the_use_of_a_closed_tls_connection_is_no_error(
+    message: str, error: Exception | None, level: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG, "poolhouse.service.lifecycle")
+    loop = asyncio.new_event_loop()
+    try:
+        report_error(loop, {"message": message, "exception": error} if error else {"message": message})
+    finally:
+        loop.close()
+    assert [record.levelno for record in caplog.records] == [level]

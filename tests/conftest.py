@@ -82,6 +82,11 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPat
         yield paths
 
 
+def garbage_collection() -> str:
+    """The value of GOGC for the stacks of the tests."""
+    return os.environ.get("GOGC", RARE_COLLECTIONS)
+
+
 class stack:
     """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends."""
 
@@ -98,7 +103,7 @@ class stack:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "GOGC": os.environ.get("GOGC", RARE_COLLECTIONS)},
+                env={**os.environ, "GOGC": garbage_collection()},
                 start_new_session=True,
                 preexec_fn=_end_with_the_tests,  # noqa: PLW1509 (nothing else in it can take a lock)
             )

@@ -29,7 +29,8 @@ from poolhouse.stack.status_file import StatusFile
 from poolhouse.stack.supervisor import Supervisor
 
 # With PYTHONPATH the services run the same code as the command that starts them, also from a second work tree.
-PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH")
+# GOGC says how often the control plane collects garbage.
+PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "GOGC")
 API_SERVER_SECONDS = 120.0
 RETRY_SECONDS = 0.3
 

@@ -32,7 +32,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.processes import find_processes
-from tests.conftest import stack
+from tests.conftest import garbage_collection, stack
 from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
@@ -225,10 +225,10 @@ def test_the_api_server_shows_its_certificate_to_the_webhook(whole: StackPaths) 
     assert refused.value.code == 413
 
 
-def test_every_process_has_the_variable_of_its_stack(whole: StackPaths) -> None:
-    mark = f"POOLHOUSE_DIR={whole.dir}".encode()
+def test_every_process_has_the_variable_of_its_stack_and_that_of_the_garbage_collector(whole: StackPaths) -> None:
+    wanted = {f"POOLHOUSE_DIR={whole.dir}".encode(), f"GOGC={garbage_collection()}".encode()}
     for part in status(whole)["parts"]:
-        assert mark in Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0"), part["name"]
+        assert wanted <= set(Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0")), part["name"]
 
 
 def test_a_second_up_is_refused_with_a_message(whole: StackPaths) -> None:

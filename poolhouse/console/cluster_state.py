@@ -184,6 +184,15 @@ class ClusterState:
     def _note(self) -> None:
         self._changes += 1
 
+    async def read(self, resource: Resource, key: Key) -> Json:
+        """The object as the API server gives it to the user now. Raises its error, also if an earlier read was
+        allowed."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await self.api.get(resource, *key)
+        except TimeoutError:
+            raise Unreachable(f"no answer within {ANSWER_SECONDS:g} s") from None
+
     async def remember(
         self, key: Hashable, stamp: Hashable, fetch: Callable[[], Awaitable[T]], seconds: float = FETCH_SECONDS
     ) -> T:

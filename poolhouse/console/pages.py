@@ -54,7 +54,6 @@ from poolhouse.console.page import Page, Part, Query, object_path
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.events import EVENTS, last_observed
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Key, Resource
-from poolhouse.service.prometheus import Prometheus
 
 MAX_EVENTS = 40
 
@@ -66,8 +65,7 @@ class Context:
     state: ClusterState
     cluster: Cluster
     drafts: change.Drafts = field(default_factory=change.Drafts)
-    prometheus: Prometheus | None = None
-    """the Prometheus that has the metrics of VMs"""
+    metrics: vm_usage.Metrics | None = None
 
 
 Builder = Callable[..., Awaitable[Page]]
@@ -380,8 +378,8 @@ def _event(event: Json, now: datetime) -> Json:
 
 async def vm(context: Context, query: Query, short: str, namespace: str, name: str) -> Page:
     """The page of a VM, or of a VMI without a VM."""
-    state, key = context.state, (namespace, name)
-    document = await _document(state, VMS if short == "vm" else VMIS, key)
+    state, key, resource = context.state, (namespace, name), VMS if short == "vm" else VMIS
+    document = await _document(state, resource, key)
     offered = await forms(context, Target(VM, document)) if short == "vm" else []
     head = vm_page.head(state, document, short) | {
         "forms": [each for each in offered if vm_snapshots.is_possible(state, each["name"])],
@@ -392,7 +390,10 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
         [
             Part("head", "vm_head.html", head),
             Part("why", "why.html", vm_page.why(state, document, short)),
-            *(Part("usage", "usage.html", each) for each in await vm_usage.usage(state, context.prometheus, *key)),
+            *(
+                Part("usage", "usage.html", each)
+                for each in await vm_usage.usage(state, context.metrics, resource, key)
+            ),
             *(Part("snapshots", "snapshots.html", each) for each in await vm_snapshots.snapshots(state, document)),
             await _past(context, document),
         ],

@@ -39,7 +39,7 @@ async def serve(
     listener = socket.create_server(("127.0.0.1", port))
     number, token = listener.getsockname()[1], access.new_token()
     frame = Frame(f"/{token}", urlsplit(api.host).netloc)
-    console = Console(Context(state, cluster, prometheus=prometheus), frame)
+    console = Console(Context(state, cluster, metrics=prometheus), frame)
     config = uvicorn.Config(
         Guard(console, number, token),
         log_config=None,

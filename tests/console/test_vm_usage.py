@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,15 +17,18 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from click.testing import CliRunner
 
+from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.console import vm_usage
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.command import console
-from poolhouse.console.vm_usage import DEADLINE_SECONDS, usage
-from poolhouse.service.prometheus import PrometheusServer, connect
-from tests.console.test_vm_stream import api_server
+from poolhouse.console.vm_usage import DEADLINE_SECONDS, labels, usage
+from poolhouse.runtime.resource import VMS
+from poolhouse.service.prometheus import Prometheus, PrometheusServer, connect
+from tests.runtime.faulty_server import Request, Server, status
 
 Json = dict[str, Any]
 Answer = Callable[[web.Request], Awaitable[web.Response]]
+KEY = ("shop", "web-1")
 
 
 def series(*values: tuple[float, str]) -> Json:
@@ -30,40 +36,114 @@ def series(*values: tuple[float, str]) -> Json:
     return {"status": "success", "data": {"resultType": "matrix", "result": result}}
 
 
+@dataclass
+class Vm:
+    """A VM at the API server."""
+
+    created: datetime = field(default_factory=lambda: datetime.now(UTC) - timedelta(days=1))
+    uid: str = "uid-1"
+    refused: int = 0
+    """status with which the API server refuses it"""
+
+    async def answer(self, request: Request) -> None:
+        if self.refused:
+            await request.answer(self.refused, status(self.refused, "Refused"))
+            return
+        names = {"namespace": "shop", "name": "web-1", "uid": self.uid}
+        await request.answer(200, {"metadata": {**names, "creationTimestamp": format_time(self.created)}})
+
+
 @asynccontextmanager
-async def part_of_page(tmp_path: Path, answer: Answer) -> Any:
+async def console_state(folder: Path, vm: Vm) -> AsyncIterator[ClusterState]:
+    async with Server() as server, await server.connect(folder) as api:
+        server.script = vm.answer
+        yield ClusterState(api, None, "alice")
+
+
+@asynccontextmanager
+async def prometheus_of(answer: Answer) -> AsyncIterator[Prometheus]:
     app = web.Application()
     app.router.add_post("/api/v1/query_range", answer)
-    async with TestServer(app) as server:
-        yield await part(tmp_path, str(server.make_url("/")).rstrip("/"))
+    async with (
+        TestServer(app) as server,
+        connect(PrometheusServer(str(server.make_url(""))), DEADLINE_SECONDS) as found,
+    ):
+        assert found is not None
+        yield found
 
 
-async def part(tmp_path: Path, url: str) -> list[Json]:
-    server = PrometheusServer(url) if url else None
-    async with api_server(tmp_path) as api, connect(server, DEADLINE_SECONDS) as prometheus:
-        return await usage(ClusterState(api, None, "alice"), prometheus, "shop", "web-1")
+@dataclass
+class Asked:
+    """A Prometheus that records what it is asked."""
+
+    queries: list[tuple[str, str, float]] = field(default_factory=list)
+    """each with its namespace and its period in seconds"""
+
+    async def answer(self, request: web.Request) -> web.Response:
+        values = {name: str(value) for name, value in (await request.post()).items()}
+        start, end = float(values["start"]), float(values["end"])
+        self.queries.append((values["query"], request.query["namespace"], end - start))
+        return web.json_response(series((start, "0.5"), (end, "2147483648")))
 
 
 async def test_both_charts_are_of_the_vm(tmp_path: Path) -> None:
-    asked = []
-
-    async def answer(request: web.Request) -> web.Response:
-        values = await request.post()
-        asked.append((values["query"], request.query["namespace"]))
-        return web.json_response(
-            series((float(str(values["start"])), "0.5"), (float(str(values["end"])), "2147483648"))
-        )
-
-    async with part_of_page(tmp_path, answer) as (part,):
-        assert part["problem"] == ""
-        assert [name for chart in part["charts"] for name in vm_usage.CHARTS if name in chart] == list(vm_usage.CHARTS)
-        assert ">2</text>" in part["charts"][1]
-        assert all('class="line-0"' in each for each in part["charts"])
-    labels = '{namespace="shop",name="web-1"}'
-    assert sorted(asked) == [
-        (f"sum(kubevirt_vmi_memory_resident_bytes{labels})", "shop"),
-        (f"sum(rate(kubevirt_vmi_cpu_usage_seconds_total{labels}[5m]))", "shop"),
+    asked = Asked()
+    async with prometheus_of(asked.answer) as prometheus, console_state(tmp_path, Vm()) as state:
+        (part,) = await usage(state, prometheus, VMS, KEY)
+    assert part["problem"] == ""
+    assert [name for chart in part["charts"] for name in vm_usage.CHARTS if name in chart] == list(vm_usage.CHARTS)
+    assert ">2</text>" in part["charts"][1]
+    assert all('class="line-0"' in each for each in part["charts"])
+    selector = '{namespace="shop",name="web-1"}'
+    assert sorted(asked.queries) == [
+        (f"sum(kubevirt_vmi_memory_resident_bytes{selector})", "shop", 3600),
+        (f"sum(rate(kubevirt_vmi_cpu_usage_seconds_total{selector}[5m]))", "shop", 3600),
     ]
+
+
+@pytest.mark.parametrize("code", [401, 403, 404])
+async def test_nothing_is_asked_about_a_vm_that_the_user_may_not_get(tmp_path: Path, code: int) -> None:
+    asked = Asked()
+    async with prometheus_of(asked.answer) as prometheus, console_state(tmp_path, Vm(refused=code)) as state:
+        (part,) = await usage(state, prometheus, VMS, KEY)
+    assert part["charts"] == []
+    assert "The VirtualMachine cannot be read" in part["problem"]
+    assert asked.queries == []
+
+
+async def test_figures_that_are_in_memory_are_not_shown_once_the_right_is_lost(tmp_path: Path) -> None:
+    asked, vm = Asked(), Vm()
+    async with prometheus_of(asked.answer) as prometheus, console_state(tmp_path, vm) as state:
+        (before,) = await usage(state, prometheus, VMS, KEY)
+        vm.refused = 403
+        (after,) = await usage(state, prometheus, VMS, KEY)
+    assert (len(before["charts"]), len(after["charts"])) == (2, 0)
+    assert len(asked.queries) == 2
+
+
+async def test_figures_of_a_former_vm_with_the_same_name_are_not_shown(tmp_path: Path) -> None:
+    asked, vm = Asked(), Vm()
+    async with prometheus_of(asked.answer) as prometheus, console_state(tmp_path, vm) as state:
+        await usage(state, prometheus, VMS, KEY)
+        vm.uid, vm.created = "uid-2", datetime.now(UTC) - timedelta(seconds=600)
+        await usage(state, prometheus, VMS, KEY)
+        vm.uid, vm.created = "uid-3", datetime.now(UTC) + timedelta(seconds=600)  # the clocks differ
+        await usage(state, prometheus, VMS, KEY)
+    first, second, third = ({seconds for *_, seconds in asked.queries[each : each + 2]} for each in (0, 2, 4))
+    assert first == {3600}
+    assert all(600 <= each < 700 for each in second)
+    assert third == {0}
+
+
+@pytest.mark.parametrize(
+    "name", ['a"} or vector(1) #', "a\\", 'a\\"', "a\nb", "a{b}", "é", "`", "'", "[5m]", "{labels}", ""]
+)
+def test_a_name_cannot_widen_the_query(name: str) -> None:
+    """Both strings end where they should: what precedes and follows them is ours."""
+    found = labels(name, name)
+    quoted = re.fullmatch(r'\{namespace=("(?:[^"\\\n]|\\.)*"),name=("(?:[^"\\\n]|\\.)*")\}', found)
+    assert quoted is not None
+    assert [json.loads(each) for each in quoted.groups()] == [name, name]
 
 
 async def hang(request: web.Request) -> web.Response:
@@ -95,19 +175,22 @@ def answering(text: str, status: int = 200, **headers: str) -> Answer:
     ],
 )
 async def test_a_page_without_charts_says_why(tmp_path: Path, answer: Answer, problem: str) -> None:
-    async with part_of_page(tmp_path, answer) as (part,):
-        assert part["charts"] == []
-        assert problem in part["problem"]
-        assert bool(part["problem"]) == bool(problem)
+    async with prometheus_of(answer) as prometheus, console_state(tmp_path, Vm()) as state:
+        (part,) = await usage(state, prometheus, VMS, KEY)
+    assert part["charts"] == []
+    assert problem in part["problem"]
+    assert bool(part["problem"]) == bool(problem)
 
 
 async def test_a_prometheus_that_is_away_is_named(tmp_path: Path) -> None:
-    (found,) = await part(tmp_path, "http://127.0.0.1:1")
+    async with connect(PrometheusServer("http://127.0.0.1:1")) as prometheus, console_state(tmp_path, Vm()) as state:
+        (found,) = await usage(state, prometheus, VMS, KEY)
     assert found["problem"].startswith("Prometheus cannot be reached: Cannot connect to host 127.0.0.1:1 ")
 
 
 async def test_nothing_is_asked_without_a_prometheus(tmp_path: Path) -> None:
-    assert await part(tmp_path, "") == []
+    async with console_state(tmp_path, Vm(refused=500)) as state:
+        assert await usage(state, None, VMS, KEY) == []
 
 
 @pytest.mark.parametrize(

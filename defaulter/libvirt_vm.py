@@ -30,14 +30,13 @@ UNKNOWN_DEVICE = "is no device that the defaulter knows, and the addresses of th
 
 
 def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Iterator[FieldError]:
-    if not isinstance(given, dict):
-        no_object = FieldError(path, "must be an object")
-        yield from _text_errors(given, schema.content, path) if schema.plain else (no_object,)
+    if schema.plain and not isinstance(given, dict):
+        yield from _text_errors(given, schema.content, path)
         return
-    for key, allowed in (*schema.attributes.items(), *([(schema.text, schema.content)] if schema.text else ())):
-        # If a key names an attribute and an element, an object sets the element.
-        if given.get(key) is not None and not (key in schema.below and isinstance(given[key], dict)):
-            yield from _text_errors(given[key], allowed, (*path, key))
+    if not isinstance(given, dict):
+        yield FieldError(path, "must be an object")
+        return
+    yield from _attribute_errors(given, schema, path)
     if schema is DOMAIN.below["devices"]:
         yield from (FieldError((*path, key), UNKNOWN_DEVICE) for key in given if key not in schema.below)
     for key, inner, value in _elements(given, schema):
@@ -46,6 +45,14 @@ def validate(given: Any, schema: ElementSchema = DOMAIN, path: Path = ()) -> Ite
             continue
         for index, item in enumerate(value) if inner.many else ((None, value),):
             yield from validate(item, inner, (*path, key) if index is None else (*path, key, index))
+
+
+def _attribute_errors(given: Json, schema: ElementSchema, path: Path) -> Iterator[FieldError]:
+    """Checks the values of the element's attributes and its text."""
+    for key, allowed in (*schema.attributes.items(), *([(schema.text, schema.content)] if schema.text else ())):
+        # If a key names an attribute and an element, an object sets the element.
+        if given.get(key) is not None and not (key in schema.below and isinstance(given[key], dict)):
+            yield from _text_errors(given[key], allowed, (*path, key))
 
 
 def _list_problem(value: Any) -> str:

@@ -38,14 +38,15 @@ class ClaimObserver:
     cluster: Callable[[], ClusterSettings | None] = lambda: None
 
     def __call__(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
-        snapshot = self._claim_and_vms(claim, record)
+        now = self.clock()
+        snapshot = self._claim_and_vms(claim, record, now)
         if (claim.vm_uid and not claim.finished) or any(not vm.deleting for vm in snapshot.vms):
-            return self._with_pool_of_vm(snapshot, record)
+            return self._with_pool_of_vm(snapshot, record, now)
         return self._with_selected_pool(snapshot)
 
-    def _claim_and_vms(self, claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
+    def _claim_and_vms(self, claim: Claim, record: ClaimRecord, now: float) -> ClaimSnapshot:
         """The snapshot without a pool."""
-        now, stores = self.clock(), self.allocator.stores
+        stores = self.allocator.stores
         cached = stores.vms.vms.by("claim", claim.uid)
         vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
         vms = tuple(with_resumed_guest(vm) if record.has_resumed(vm, now) else vm for vm in vms)
@@ -69,13 +70,13 @@ class ClaimObserver:
             timeline=record.timeline,
         )
 
-    def _with_pool_of_vm(self, snapshot: ClaimSnapshot, record: ClaimRecord) -> ClaimSnapshot:
+    def _with_pool_of_vm(self, snapshot: ClaimSnapshot, record: ClaimRecord, now: float) -> ClaimSnapshot:
         """The snapshot of a claim that has a VM."""
         claim = snapshot.claim
         snapshot = replace(snapshot, pool=self._pool_of(claim, snapshot.vms))
         if snapshot.pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
             snapshot = replace(snapshot, candidate=self.allocator.candidate(claim, snapshot.pool))
-        recent = record.recent_application_health(self.clock(), snapshot.health_period_seconds)
+        recent = record.recent_application_health(now, snapshot.health_period_seconds)
         return replace(snapshot, application_health=recent)
 
     def _with_selected_pool(self, snapshot: ClaimSnapshot) -> ClaimSnapshot:

@@ -24,7 +24,7 @@ from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time, seconds_until_next
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
 from poolhouse.api.kinds.metav1 import Condition
@@ -353,8 +353,8 @@ def warns_at(s: ClaimSnapshot) -> datetime | None:
 
 def seconds_until_change(s: ClaimSnapshot, now: datetime) -> float | None:
     """Seconds until the claim is Expiring or expires, or a drain no longer waits for it. None if none will happen."""
-    ahead = ((each - now).total_seconds() for each in (warns_at(s), expires_at(s)) if each is not None and each > now)
-    return min((each for each in (*ahead, seconds_until_allowed(s, now)) if each is not None), default=None)
+    ahead = seconds_until_next((warns_at(s), expires_at(s)), now)
+    return min((each for each in (ahead, seconds_until_allowed(s, now)) if each is not None), default=None)
 
 
 def _requested(s: ClaimSnapshot, bound_at: datetime) -> datetime:

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from controllers.pool.actions import RunJob
 from controllers.pool.counts import count_vms
 from controllers.pool.snapshot import PoolSnapshot
-from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time, seconds_until_next
 from poolhouse.api.kinds.pool import UpdateProgress
 from poolhouse.api.kinds.pool_analysis import (
     Analysis,
@@ -192,7 +192,7 @@ def unsuccessful(snapshot: PoolSnapshot, now: datetime) -> str:
 
 def seconds_until_overdue(snapshot: PoolSnapshot, now: datetime) -> float | None:
     ends = (each(snapshot, check) for check in checks_of(snapshot) for each in (_deadline, _end_of_patience))
-    return min((left for end in ends if end and (left := (end - now).total_seconds()) > 0), default=None)
+    return seconds_until_next(ends, now)
 
 
 def _end_of_patience(snapshot: PoolSnapshot, check: AnalysisCheck) -> datetime | None:

@@ -229,7 +229,8 @@ def _late(snapshot: PoolSnapshot) -> str:
 
 
 class _Progress(Enum):
-    """What KubeVirt has not done yet. The texts stay while nothing changes, because each text is a write."""
+    """The step of a live update that a VM waits for. The texts stay while nothing changes, because each new text is a
+    write."""
 
     NO_TEMPLATE = "it does not have the template yet"
     MIGRATING = "KubeVirt moves it to another node, where it gets the change"

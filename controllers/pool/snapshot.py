@@ -166,7 +166,7 @@ class PoolSnapshot:
     targets: frozenset[str] | None = None
     """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
     queue: MigrationQueue = NO_QUEUE
-    """The live updates of all pools, if a VM of this pool may wait for its migration."""
+    """KubeVirt's queue of migrations. Empty unless a VM of this pool may wait in it."""
     leaving: frozenset[str] = frozenset()
     """Those nodes of VMs and of `ended_vmis` that are cordoned or drained."""
     budgets: Sequence[EvictionBudget] | None = None

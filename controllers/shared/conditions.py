@@ -1,6 +1,6 @@
 """Builds the conditions of a status, and sets their transition times."""
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from datetime import datetime
 
 from poolhouse.api.apimachinery.reasons import Reason
@@ -48,3 +48,8 @@ def join_names(names: Iterable[str]) -> str:
     found = list(names)
     more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
     return ", ".join(found[:MAX_NAMES]) + more
+
+
+def names_and_verb(names: Collection[str], singular: str, plural: str) -> str:
+    """The sorted names with the verb of their number: `a is` or `a, b are`."""
+    return f"{join_names(sorted(names))} {singular if len(names) == 1 else plural}"

@@ -242,7 +242,8 @@ def _is_migrating(state: Json) -> bool:
 
 
 def _unready_since(phase: str, times: Mapping[str, str], conditions: Mapping[str, Json]) -> str:
-    """A VMI is not ready before it runs, too. The times are in UTC, so that they compare as texts."""
+    """The condition Ready may be False since before the phase Running: the later of both times counts. The times are in
+    UTC, so that they compare as texts."""
     if phase != "Running" or text(conditions, "Ready", "status") != "False":
         return ""
     return max(times.get(phase, ""), text(conditions, "Ready", "lastTransitionTime"))

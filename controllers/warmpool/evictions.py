@@ -29,7 +29,7 @@ from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import WarmPool
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.apimachinery.timestamps import parse_time, seconds_until_next
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
@@ -107,7 +107,7 @@ def _needed(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget) -> Iterator[Acti
 def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
     """Seconds until the first delay of a drain ends. None without such a delay."""
     ends = (delay_end(snapshot.pool, since) for since in snapshot.evictions.begun.values())
-    return min(((end - now).total_seconds() for end in ends if end > now), default=None)
+    return seconds_until_next(ends, now)
 
 
 def budget_condition(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget | None) -> Iterator[Condition]:

@@ -102,9 +102,10 @@ async def _until_stopped(main: Callable[[], Awaitable[Any]], grace_seconds: floa
 
 
 def report_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Logs an error that no task can get. An answer can arrive on a TLS connection that this process has just closed:
-    uvloop still decrypts it, cannot write to the connection, and reports that as an error (issue 506 of
-    MagicStack/uvloop). Nobody waits for such an answer, so that it is only logged at DEBUG."""
+    """The exception handler of the loop: logs what asyncio and uvloop report outside of tasks. An answer can arrive on
+    a TLS connection that this process has just closed: uvloop still decrypts it, cannot write to the connection, and
+    reports that as an error (issue 506 of MagicStack/uvloop). Nobody waits for such an answer, so that it is only
+    logged at DEBUG."""
     message, end = USE_OF_CLOSED_TLS
     error = context.get("exception")
     if context.get("message") == message and isinstance(error, RuntimeError) and str(error).endswith(end):

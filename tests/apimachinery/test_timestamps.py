@@ -4,7 +4,13 @@ from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
 
-from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time, known_time, parse_time
+from poolhouse.api.apimachinery.timestamps import (
+    format_micro_time,
+    format_time,
+    known_time,
+    parse_time,
+    seconds_until_next,
+)
 
 MOMENT = datetime(2026, 1, 31, 13, 0, 0, 250, tzinfo=timezone(timedelta(hours=1)))
 
@@ -36,3 +42,16 @@ def test_other_texts_are_refused(text: str) -> None:
 )
 def test_times_of_users_are_read_if_deadlines_follow_from_them(text: str, known: bool) -> None:
     assert (known_time(text) is not None) == known
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        pytest.param([], None, id="no time"),
+        pytest.param([None, -5, 0], None, id="only times that are over, and the present one"),
+        pytest.param([90, None, -5, 30], 30.0, id="the first that is ahead"),
+    ],
+)
+def test_seconds_until_next(seconds: list[int | None], expected: float | None) -> None:
+    times = [MOMENT + timedelta(seconds=each) if each is not None else None for each in seconds]
+    assert seconds_until_next(times, MOMENT) == expected

@@ -22,7 +22,7 @@ from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import MAX_NAMES, condition
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time, seconds_until_next
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS, Breaker, HealedVM, Healing
 
@@ -149,7 +149,7 @@ def seconds_until_healing(snapshot: PoolSnapshot, now: datetime) -> float | None
     times = [*(_pause_end(each, now) for each in healing.vms), *status_deadlines(snapshot, now)]
     if healing.breaker is not None and healing.breaker.until:
         times.append(parse_time(healing.breaker.until))
-    return min((left for time in times if (left := (time - now).total_seconds()) > 0), default=None)
+    return seconds_until_next(times, now)
 
 
 def was_healed(snapshot: PoolSnapshot, name: str) -> bool:

@@ -29,11 +29,11 @@ from controllers.sets.eviction_budgets import (
     keep_in_step,
     unknown_strategy,
 )
-from controllers.shared.conditions import condition, join_names
+from controllers.shared.conditions import condition, names_and_verb
 from controllers.shared.evictions import Treatment, VMIChoice, treatment, treatment_of
 from controllers.shared.vmi import VMI, text
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import known_time
+from poolhouse.api.apimachinery.timestamps import known_time, seconds_until_next
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
@@ -163,14 +163,12 @@ def _why_unavailable(snapshot: PoolSnapshot, now: datetime) -> str:
     seconds = snapshot.pool.spec.progress_deadline_seconds
     said = (
         why_not_started(snapshot),
-        _describe(paused, "is paused", "are paused"),
-        _describe(unready, "runs and is", "run and are", f" not ready for {seconds} s: see the readiness probe"),
+        f"{names_and_verb(paused, 'is', 'are')} paused" if paused else "",
+        f"{names_and_verb(unready, 'runs and is', 'run and are')} not ready for {seconds} s: see the readiness probe"
+        if unready
+        else "",
     )
     return "; ".join(filter(None, said))
-
-
-def _describe(names: list[str], one: str, more: str, rest: str = "") -> str:
-    return f"{join_names(sorted(names))} {one if len(names) == 1 else more}{rest}" if names else ""
 
 
 def _late_when_unready(snapshot: PoolSnapshot) -> Iterator[tuple[str, datetime]]:
@@ -186,8 +184,7 @@ def _late_when_unready(snapshot: PoolSnapshot) -> Iterator[tuple[str, datetime]]
 
 def _seconds_until_blocked(snapshot: PoolSnapshot, now: datetime) -> float | None:
     """Seconds until another VM does not count as one that starts."""
-    times = (late_at for _, late_at in _late_when_unready(snapshot) if late_at > now)
-    return min(((each - now).total_seconds() for each in times), default=None)
+    return seconds_until_next((late_at for _, late_at in _late_when_unready(snapshot)), now)
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

@@ -12,7 +12,7 @@ from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind, may_be_restarted, restart, update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
-from poolhouse.api.apimachinery.timestamps import format_time, parse_time
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time, seconds_until_next
 
 JITTER = 0.1
 """Part of the lifetime by which VMs are restarted earlier, so that VMs that started together do not end together."""
@@ -46,8 +46,7 @@ def seconds_until_end(snapshot: PoolSnapshot, now: datetime) -> float | None:
     """Seconds until the lifetime of the next VM ends. None if no VM has one."""
     if not snapshot.pool.spec.max_lifetime_seconds:
         return None
-    ends = (end for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None)
-    return min((left for end in ends if (left := (end - now).total_seconds()) > 0), default=None)
+    return seconds_until_next((lifetime_end(snapshot, vm) for vm in snapshot.active), now)
 
 
 LIFETIMES = Rule("Lifetime", ended, context="its lifetime has ended: ", again=(seconds_until_end,))

@@ -15,7 +15,7 @@ from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, RetainedDisk
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import format_time, known_time
+from poolhouse.api.apimachinery.timestamps import format_time, known_time, seconds_until_next
 from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
 PAUSE_OF_USED_DISK = timedelta(hours=1)
@@ -60,7 +60,7 @@ def seconds_until_expiry(snapshot: PoolSnapshot, now: datetime) -> float | None:
     limits, times = snapshot.pool.spec.retained_disks, list[datetime | None]()
     for disk in snapshot.retained_disks:
         times += expires_at(disk, limits), _pause_end(disk)
-    return min((left for time in times if time and (left := (time - now).total_seconds()) > 0), default=None)
+    return seconds_until_next(times, now)
 
 
 def _oldest_first(snapshot: PoolSnapshot) -> list[list[RetainedDisk]]:

@@ -26,7 +26,7 @@ from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.rules.steps import stable_revision, update_limit, with_template
 from controllers.pool.selection import DisruptionBudget, random_rank, rank
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.conditions import condition, join_names
+from controllers.shared.conditions import condition, names_and_verb
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import UNPROTECTED, VM
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
@@ -181,7 +181,8 @@ def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:
         return f"{too_many}, {possible} can be deleted now: {minimum} must stay available"
     match snapshot.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
-            why = f"{_protected(snapshot)} by {meta.SCALE_IN}"
+            protected = [vm.name for vm in snapshot.counted if vm.protected]
+            why = f"{names_and_verb(protected, 'is', 'are')} protected by {meta.SCALE_IN}"
         case ScaleInOpportunistic():
             why = "the strategy is opportunistic, and the other VMs are not halted or are protected"
         case _:
@@ -191,11 +192,6 @@ def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:
 
 def with_invalid_scale_in(snapshot: PoolSnapshot) -> list[VM]:
     return [vm for vm in snapshot.active if vm.scale_in not in (*UNPROTECTED, "Protect")]
-
-
-def _protected(snapshot: PoolSnapshot) -> str:
-    names = sorted(vm.name for vm in snapshot.counted if vm.protected)
-    return f"{join_names(names)} {'is' if len(names) == 1 else 'are'} protected"
 
 
 def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:

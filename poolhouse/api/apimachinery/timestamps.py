@@ -1,6 +1,7 @@
 """Formats and parses times of the Kubernetes API: RFC 3339 in UTC, with whole seconds or with microseconds. Formats
 time spans as kubectl does."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 
 YEARS = range(1970, 9000)
@@ -51,3 +52,8 @@ def known_time(text: str) -> datetime | None:
     except ValueError:
         return None
     return found if found.year in YEARS else None
+
+
+def seconds_until_next(times: Iterable[datetime | None], now: datetime) -> float | None:
+    """Seconds until the first of the times that is after `now`. None without such a time."""
+    return min(((time - now).total_seconds() for time in times if time is not None and time > now), default=None)

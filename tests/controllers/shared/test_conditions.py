@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controllers.shared.conditions import condition, join_names, merge, set_times
+from controllers.shared.conditions import condition, join_names, merge, names_and_verb, set_times
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEFORE = condition("Ready", True, "Old").model_copy(update={"last_transition_time": "2026-03-01T11:00:00Z"})
@@ -42,3 +42,8 @@ def test_merge_keeps_conditions_of_other_types() -> None:
 )
 def test_join_names(names: str, expected: str) -> None:
     assert join_names(names) == expected
+
+
+@pytest.mark.parametrize(("names", "expected"), [(["b"], "b is"), (["b", "a"], "a, b are")])
+def test_names_and_verb(names: list[str], expected: str) -> None:
+    assert names_and_verb(names, "is", "are") == expected

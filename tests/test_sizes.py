@@ -35,8 +35,6 @@ LARGE_FUNCTIONS = {
     "poolhouse/api/kubevirt/meaning.py:_field",
     "poolhouse/cli/why.py:_explain",
     "poolhouse/console/vm_page.py:head",
-    "poolhouse/stack/engine/snapshot/plan.py:plan_snapshot",
-    "poolhouse/stack/engine/snapshot/plan.py:_status",
     "defaulter/field_record.py:_without",
     "defaulter/superseded.py:follow_author",
     "controllers/claim/apply.py:ClaimWriter.__call__",

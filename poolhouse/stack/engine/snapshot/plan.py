@@ -1,5 +1,6 @@
 """Plans VirtualMachineSnapshots by the rules of KubeVirt's snapshot controller."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import Enum, auto
@@ -17,6 +18,12 @@ from poolhouse.stack.engine.resources import (
 LOCKED = "Source locked and operation in progress"
 NOT_LOCKED = "Source not locked"
 DEADLINE_EXCEEDED = "snapshot deadline exceeded"
+NOT_IN_PROGRESS = {
+    "Failed": "Operation failed",
+    "Succeeded": "Operation complete",
+    "Deleting": "VM snapshot is deleting",
+}
+"""messages of the condition Progressing, by phase"""
 RETRY_SECONDS = 5.0
 
 
@@ -41,35 +48,53 @@ def plan_snapshot(
     snapshot: Snapshot, vm: VM | None, vmi: VMI | None, content: SnapshotContent | None, missing: str, now: datetime
 ) -> SnapshotPlan:
     """Returns the plan of a snapshot. `missing` says which volume of the VM is not ready, or is ""."""
-    deadline = snapshot.created + timedelta(seconds=snapshot.deadline_seconds)
-    in_progress = not snapshot.final
-    terminating = snapshot.deleted is not None or snapshot.phase == "Failed" or (in_progress and now >= deadline)
+    terminating = _is_terminating(snapshot, now)
     if not snapshot.status and not terminating:
         return SnapshotPlan(_status(snapshot, vm, vmi, None, "", now), (Action.ADD_FINALIZER,))
-    actions: list[Action] = []
-    if not terminating and SNAPSHOT_FINALIZER not in snapshot.finalizers:
-        actions.append(Action.ADD_FINALIZER)
-    keep = snapshot.retains_content and content is not None and bool(content.created_at)
-    problem, requeue = "", None
-    if vm is not None and in_progress and not terminating:
-        if _is_locked(vm, snapshot):
-            actions += [Action.CREATE_CONTENT] if content is None else []
-        elif problem := _why_not_lockable(vm, snapshot, missing):
-            requeue = RETRY_SECONDS
-        else:
-            actions.append(Action.LOCK_VM)
-    elif vm is not None and _holds(vm, snapshot) and (not in_progress or content is None or keep):
-        actions.append(Action.UNLOCK_VM)
-    if terminating and content is not None and not keep and content.deleted is None:
-        actions.append(Action.DELETE_CONTENT)
-    held = vm is not None and _holds(vm, snapshot) and Action.UNLOCK_VM not in actions
-    gone = content is None or keep or content.deleted is not None
-    if snapshot.deleted is not None and not held and gone and SNAPSHOT_FINALIZER in snapshot.finalizers:
-        actions.append(Action.REMOVE_FINALIZER)
+    in_progress = not (snapshot.final or terminating)
+    lacks_finalizer = not terminating and SNAPSHOT_FINALIZER not in snapshot.finalizers
+    taken, problem = _take(snapshot, vm, content, missing) if in_progress else ([], "")
+    actions = (
+        *([Action.ADD_FINALIZER] if lacks_finalizer else []),
+        *taken,
+        *([] if in_progress else _end(snapshot, vm, content, terminating)),
+    )
     status = _status(snapshot, vm, vmi, content, problem, now)
-    left = seconds_until(deadline, now) if in_progress and not terminating else None
-    times = [each for each in (requeue, left) if each is not None]
-    return SnapshotPlan(status, tuple(actions), min(times, default=None))
+    left = [seconds_until(_deadline(snapshot), now)] if in_progress else []
+    return SnapshotPlan(status, actions, min((*left, *([RETRY_SECONDS] if problem else [])), default=None))
+
+
+def _is_terminating(snapshot: Snapshot, now: datetime) -> bool:
+    expired = not snapshot.final and now >= _deadline(snapshot)
+    return snapshot.deleted is not None or snapshot.phase == "Failed" or expired
+
+
+def _deadline(snapshot: Snapshot) -> datetime:
+    return snapshot.created + timedelta(seconds=snapshot.deadline_seconds)
+
+
+def _take(snapshot: Snapshot, vm: VM | None, content: SnapshotContent | None, missing: str) -> tuple[list[Action], str]:
+    """What takes the snapshot of the VM, or why the VM cannot be locked."""
+    if vm is None:
+        return [], ""
+    if _is_locked(vm, snapshot):
+        return [Action.CREATE_CONTENT] if content is None else [], ""
+    problem = _why_not_lockable(vm, snapshot, missing)
+    return [] if problem else [Action.LOCK_VM], problem
+
+
+def _end(snapshot: Snapshot, vm: VM | None, content: SnapshotContent | None, terminating: bool) -> Iterator[Action]:
+    """Unlocks the VM, deletes the content, and lets the snapshot go when nothing of it is left."""
+    kept = content is None or (snapshot.retains_content and bool(content.created_at))
+    held = vm is not None and _holds(vm, snapshot)
+    if held and (snapshot.final or kept):
+        held = False
+        yield Action.UNLOCK_VM
+    gone = kept or (content is not None and content.deleted is not None)
+    if terminating and not gone:
+        yield Action.DELETE_CONTENT
+    if snapshot.deleted is not None and not held and gone and SNAPSHOT_FINALIZER in snapshot.finalizers:
+        yield Action.REMOVE_FINALIZER
 
 
 def _is_locked(vm: VM, snapshot: Snapshot) -> bool:
@@ -99,35 +124,43 @@ def _status(
         status["virtualMachineSnapshotContentName"] = content.name
         for name in ("creationTime", "readyToUse", "error"):
             status[name] = content.status.get(name)
-    deadline = snapshot.created + timedelta(seconds=snapshot.deadline_seconds)
-    created = bool(status.get("creationTime"))
-    if snapshot.phase == "Failed" or (snapshot.phase != "Succeeded" and not created and now >= deadline):
-        status["phase"] = "Failed"
-        progress = condition("Progressing", False, "Operation failed")
-    elif created or snapshot.phase == "Succeeded":
-        status["phase"] = "Succeeded"
-        progress = condition("Progressing", False, "Operation complete")
-        if content is not None:
-            included = sorted(each.volume for each in content.backups)
-            volumes = sorted(volume.name for volume in vm.volumes) if vm is not None else included
-            excluded = [each for each in volumes if each not in included]
-            status["snapshotVolumes"] = {"includedVolumes": included, "excludedVolumes": excluded}
-    elif snapshot.deleted is not None:
-        status["phase"] = "Deleting"
-        progress = condition("Progressing", False, "VM snapshot is deleting")
-    else:
-        status["phase"] = "InProgress"
-        locked = vm is not None and _is_locked(vm, snapshot)
-        message = LOCKED if locked else problem or (NOT_LOCKED if vm is not None else "Source does not exist")
-        progress = condition("Progressing", locked, message)
+    phase = status["phase"] = _phase(snapshot, bool(status.get("creationTime")), now)
+    if phase == "Succeeded" and content is not None:
+        status["snapshotVolumes"] = _included_volumes(vm, content)
+    if phase == "InProgress":
         status |= _indications(vmi)
+    progress = _progress(snapshot, vm, phase, problem)
     if status.get("error"):
         progress = condition("Progressing", False, "In error state")
     ready = condition("Ready", True, "Ready") if status.get("readyToUse") else condition("Ready", False, "Not ready")
-    failed = [condition("Failure", True, DEADLINE_EXCEEDED)] if status["phase"] == "Failed" else []
+    failed = [condition("Failure", True, DEADLINE_EXCEEDED)] if phase == "Failed" else []
     before = snapshot.status.get("conditions") or ()
     status["conditions"] = merge_conditions(before, [progress, *failed, ready], now)
     return {key: value for key, value in status.items() if value is not None}
+
+
+def _phase(snapshot: Snapshot, created: bool, now: datetime) -> str:
+    if snapshot.final:
+        return snapshot.phase
+    if created:
+        return "Succeeded"
+    if now >= _deadline(snapshot):
+        return "Failed"
+    return "InProgress" if snapshot.deleted is None else "Deleting"
+
+
+def _progress(snapshot: Snapshot, vm: VM | None, phase: str, problem: str) -> Json:
+    if phase in NOT_IN_PROGRESS:
+        return condition("Progressing", False, NOT_IN_PROGRESS[phase])
+    locked = vm is not None and _is_locked(vm, snapshot)
+    message = LOCKED if locked else problem or (NOT_LOCKED if vm is not None else "Source does not exist")
+    return condition("Progressing", locked, message)
+
+
+def _included_volumes(vm: VM | None, content: SnapshotContent) -> Json:
+    included = sorted(each.volume for each in content.backups)
+    volumes = sorted(volume.name for volume in vm.volumes) if vm is not None else included
+    return {"includedVolumes": included, "excludedVolumes": [each for each in volumes if each not in included]}
 
 
 def _indications(vmi: VMI | None) -> Json:

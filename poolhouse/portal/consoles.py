@@ -17,6 +17,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import connect
 from poolhouse.console.pages import Context
+from poolhouse.portal.queries import Queries
 from poolhouse.portal.session import Session
 from poolhouse.portal.users import Users, is_due
 from poolhouse.runtime.errors import ApiError, Unavailable
@@ -109,8 +110,8 @@ def room(entries: Iterable[Entry], session: Session, limit: int) -> Entry | None
 
 
 class Consoles:
-    def __init__(self, users: Users, limit: int, now: Callable[[], float]) -> None:
-        self._users, self._limit, self._now = users, limit, now
+    def __init__(self, users: Users, limit: int, now: Callable[[], float], queries: Queries | None = None) -> None:
+        self._users, self._limit, self._now, self._queries = users, limit, now, queries
         self._entries: dict[Key, Entry] = {}
         self._tasks: dict[Entry, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -181,7 +182,9 @@ class Consoles:
                 watching = group.create_task(state.run(), name="informers")
                 await state.synced(SYNC_SECONDS)
                 if not entry.opened.done():
-                    entry.opened.set_result(Console(Context(state, scope), new_frame(entry.namespace)))
+                    metrics = self._queries.of(entry.session.subject) if self._queries else None
+                    context = Context(state, scope, metrics=metrics)
+                    entry.opened.set_result(Console(context, new_frame(entry.namespace)))
                 await state.lost_right.wait()
                 watching.cancel()
         except ApiError as error:

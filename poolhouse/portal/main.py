@@ -9,14 +9,17 @@ from typing import Any
 
 from uvicorn.protocols.websockets.wsproto_impl import WSProtocol
 
+from poolhouse.console.vm_usage import DEADLINE_SECONDS
 from poolhouse.portal.app import Portal
 from poolhouse.portal.consoles import Consoles
 from poolhouse.portal.provider import Provider, new_http_session
+from poolhouse.portal.queries import Queries
 from poolhouse.portal.session import Cookies
 from poolhouse.portal.settings import Settings
 from poolhouse.portal.users import Users
 from poolhouse.runtime.api import Api
 from poolhouse.service import lifecycle
+from poolhouse.service.prometheus import connect as connect_prometheus
 from poolhouse.service.server import serve
 
 log = logging.getLogger(__name__)
@@ -34,11 +37,12 @@ async def run(settings: Settings) -> None:
     async with (
         await Api.connect(user_agent="poolhouse-portal", max_per_namespace=CALLS_PER_USER) as api,
         new_http_session(settings) as session,
+        connect_prometheus(settings.prometheus, DEADLINE_SECONDS) as prometheus,
     ):
         provider = Provider(settings, session, time)
         users = Users(api, provider, settings, time)
         cookies = Cookies(settings.session_key, round(settings.session_hours * 3600), settings.names)
-        consoles = Consoles(users, settings.max_consoles, time)
+        consoles = Consoles(users, settings.max_consoles, time, Queries(prometheus) if prometheus else None)
         app = Portal(settings, users, provider, cookies, consoles, time).app()
         log.info("serving the portal %s on %s:%d", settings.url, settings.host, settings.port)
         options = {"drain_seconds": DRAIN_SECONDS, **WEBSOCKETS}

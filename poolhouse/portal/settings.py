@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, model_validator
 
+from poolhouse.service.prometheus import PrometheusServer
 from poolhouse.service.settings import ListenAddress, ServerSettings, listen_setting, setting
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -104,8 +105,19 @@ class Settings(ServerSettings):
     max_consoles: int = setting(
         "POOLHOUSE_PORTAL_MAX_CONSOLES", 20, "Consoles that may be open at once, with 12 watches each; 0: none.", ge=0
     )
+    prometheus_url: str = setting(
+        "POOLHOUSE_PROMETHEUS_URL",
+        "",
+        "Prometheus with KubeVirt's metrics, for the CPU and memory of VMs that users may get. Empty: no charts.",
+    )
+    prometheus_dir: Path | None = setting(
+        "POOLHOUSE_PROMETHEUS_DIR",
+        None,
+        "Directory with `token`, a bearer token, and `ca.crt` for Prometheus. Both are optional.",
+    )
     _session_key: str = PrivateAttr("")
     _client_secret: str = PrivateAttr("")
+    _prometheus: PrometheusServer | None = PrivateAttr(None)
 
     @model_validator(mode="after")
     def _read_secrets(self) -> Self:
@@ -121,6 +133,12 @@ class Settings(ServerSettings):
             raise ValueError("POOLHOUSE_OIDC_SCOPES: must contain openid")
         return self
 
+    @model_validator(mode="after")
+    def _read_prometheus(self) -> Self:
+        url, directory = self.prometheus_url, self.prometheus_dir
+        self._prometheus = PrometheusServer.parse("POOLHOUSE_PROMETHEUS_URL", url, directory)
+        return self
+
     @property
     def names(self) -> str:
         """The settings on which the names of users in the cluster depend."""
@@ -134,3 +152,7 @@ class Settings(ServerSettings):
     @property
     def client_secret(self) -> str:
         return self._client_secret
+
+    @property
+    def prometheus(self) -> PrometheusServer | None:
+        return self._prometheus

@@ -44,19 +44,28 @@ class PrometheusServer:
         setting, for an invalid URL or authority."""
         if not url:
             return None
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+        if not _is_server(url):
             raise ValueError(f"{setting}: Invalid value: {url!r}: must be an http or https URL without user and query")
         if directory is None:
             return cls(url.rstrip("/"))
         found = {name: path for name in ("token", "ca.crt") if (path := directory / name).exists()}
-        if "token" in found and parts.scheme != "https":
+        if "token" in found and urlsplit(url).scheme != "https":
             raise ValueError(f"{setting}: must be https, because the token must not be sent in plain text")
         try:
             tls = ssl.create_default_context(cafile=found["ca.crt"]) if "ca.crt" in found else True
         except OSError as error:
             raise ValueError(f"{setting}: {found['ca.crt']} has no certificate of an authority: {error}") from None
         return cls(url.rstrip("/"), found.get("token"), tls)
+
+
+def _is_server(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        valid_port = parts.port != 0  # reading a port that is no number raises ValueError
+    except ValueError:
+        return False
+    is_http = parts.scheme in ("http", "https") and bool(parts.hostname) and valid_port
+    return is_http and not (parts.query or parts.fragment or parts.username)
 
 
 class Prometheus:

@@ -30,6 +30,7 @@ from poolhouse.portal.session import (
 )
 from poolhouse.portal.settings import Settings
 from poolhouse.portal.users import Identity, impersonated, is_due
+from poolhouse.service.prometheus import PrometheusServer
 
 NOW = 1_800_000_000
 URL = "https://vms.example"
@@ -424,6 +425,8 @@ def test_a_setting_that_changes_the_names_of_users_ends_sessions(changed: dict[s
         pytest.param({"POOLHOUSE_PORTAL_MODE": "any"}, "must be token or impersonate", id="no such mode"),
         pytest.param({"POOLHOUSE_PORTAL_SECRET_DIR": "/absent"}, "the key cannot be read", id="no key"),
         pytest.param({"POOLHOUSE_OIDC_CLIENT_ID": ""}, "POOLHOUSE_OIDC_CLIENT_ID", id="no client"),
+        pytest.param({"POOLHOUSE_PROMETHEUS_URL": "http://p:9090"}, "", id="a Prometheus"),
+        pytest.param({"POOLHOUSE_PROMETHEUS_URL": "p:9090"}, "_PROMETHEUS_URL: Invalid value: 'p:9090'", id="no URL"),
     ],
 )
 def test_settings_are_checked(changed: dict[str, str], problem: str, secrets: Path) -> None:
@@ -438,3 +441,15 @@ def test_a_short_key_is_refused(secrets: Path) -> None:
     (secrets / "sessionKey").write_text("k" * 31)
     with pytest.raises(ValueError, match="at least 32 characters"):
         read(secrets)
+
+
+def test_a_prometheus_gets_the_token_and_authority_of_its_directory(secrets: Path) -> None:
+    assert read(secrets).prometheus is None
+    prometheus = {"POOLHOUSE_PROMETHEUS_URL": "https://p:9090/", "POOLHOUSE_PROMETHEUS_DIR": str(secrets)}
+    (secrets / "token").write_text("secret")
+    assert read(secrets, **prometheus).prometheus == PrometheusServer("https://p:9090", secrets / "token")
+    with pytest.raises(ValueError, match=r"^POOLHOUSE_PROMETHEUS_URL: must be https, because the token"):
+        read(secrets, **{**prometheus, "POOLHOUSE_PROMETHEUS_URL": "http://p:9090"})
+    (secrets / "ca.crt").write_text("no certificate")
+    with pytest.raises(ValueError, match=r"^POOLHOUSE_PROMETHEUS_URL: .*ca.crt has no certificate of an authority"):
+        read(secrets, **prometheus)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 import aiohttp
 import httpx
@@ -17,6 +18,7 @@ import yaml
 from poolhouse.api.kinds.pool import POOL as POOL_KIND
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium
 from tests.portal import oidc
+from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
 from tests.portal.running import SHOP, Place, log_of, place, portal
 from tests.portal.test_browser import assert_clean
 from tests.portal.test_sessions import MODES, Client
@@ -53,8 +55,22 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
 
 
 @pytest.fixture(scope="module")
-def addresses(stack: Place) -> Iterator[dict[str, str]]:
-    with portal(stack, "impersonate") as first, portal(stack, "token") as second:
+def started_prometheus() -> Iterator[FakePrometheus]:
+    with fake_prometheus() as found:
+        yield found
+
+
+@pytest.fixture
+def prometheus(started_prometheus: FakePrometheus) -> FakePrometheus:
+    started_prometheus.queries.clear()
+    started_prometheus.status = 200
+    return started_prometheus
+
+
+@pytest.fixture(scope="module")
+def addresses(stack: Place, started_prometheus: FakePrometheus) -> Iterator[dict[str, str]]:
+    settings = {"POOLHOUSE_PROMETHEUS_URL": started_prometheus.url}
+    with portal(stack, "impersonate", **settings) as first, portal(stack, "token", **settings) as second:
         yield {"impersonate": first, "token": second}
 
 
@@ -161,6 +177,69 @@ def test_a_header_does_not_make_a_user_another(sign_in: SignIn) -> None:
     answer = sign_in("eve").get(f"/console/{VAULT}/", headers=headers)
     assert HIDDEN in text(answer)
     assert "web" not in text(answer)
+
+
+def vm_of(stack: Place, namespace: str) -> str:
+    """The name of the pool's VM."""
+    names = ""
+
+    def is_there() -> bool:
+        nonlocal names
+        names = stack.kubectl("get", "vm", "-n", namespace, "-o", "jsonpath={.items[*].metadata.name}")
+        return bool(names)
+
+    wait_until(is_there)
+    return names
+
+
+def test_a_user_sees_the_figures_of_a_vm(sign_in: SignIn, stack: Place, prometheus: FakePrometheus) -> None:
+    vm = vm_of(stack, LAB)
+    bob = sign_in("bob")
+    for short in ("vm", "vmi"):
+        page = reads(bob, f"/console/{LAB}/{short}/{LAB}/{vm}", "CPU and memory", "CPUs in use", "Memory that QEMU")
+        assert prometheus.url not in page
+    assert prometheus.queries
+    assert all(f'{{namespace="{LAB}",name="{vm}"}}' in each for each in prometheus.queries)
+
+
+def test_nothing_is_asked_for_users_without_rights(sign_in: SignIn, stack: Place, prometheus: FakePrometheus) -> None:
+    ann, bob, eve = map(sign_in, ("ann", "bob", "eve"))
+    paths = [f"/console/{scope}/{short}/{{}}/{{}}" for scope in (LAB, VAULT, "-") for short in ("vm", "vmi")]
+    for client, namespace in ((ann, LAB), (eve, LAB), (ann, VAULT), (bob, VAULT)):
+        for path in paths:
+            assert client.get(path.format(namespace, vm_of(stack, namespace))).status_code == 502
+    vm, other = vm_of(stack, LAB), vm_of(stack, VAULT)
+    for namespace, name in (
+        (LAB, f'{vm}"}} or kubevirt_vmi_memory_resident_bytes{{namespace="{VAULT}'),
+        (LAB, "absent"),
+        (f'{LAB}",namespace="{VAULT}', other),
+        (LAB, f'.*"}} or {{name="{other}'),
+    ):
+        for path in paths:
+            assert bob.get(path.format(quote(namespace, safe=""), quote(name, safe=""))).status_code in (404, 502)
+    assert prometheus.queries == []
+
+
+def test_figures_end_with_the_right(sign_in: SignIn, stack: Place, prometheus: FakePrometheus) -> None:
+    vm, eve = vm_of(stack, VAULT), sign_in("eve")
+    path = f"/console/{VAULT}/vm/{VAULT}/{vm}"
+    stack.kubectl("create", "role", "get", "-n", VAULT, "--verb=get", "--resource=virtualmachines.kubevirt.io")
+    stack.kubectl("create", "rolebinding", "eve", "-n", VAULT, "--role=get", "--user=oidc:eve")
+    reads(eve, path, "CPUs in use")
+    stack.kubectl("delete", "role/get", "rolebinding/eve", "-n", VAULT)
+    wait_until(lambda: "CPUs in use" not in eve.get(path).text)
+    prometheus.queries.clear()
+    assert "CPUs in use" not in eve.get(path).text
+    assert prometheus.queries == []
+
+
+def test_a_page_without_an_answer_says_where_the_reason_is(
+    sign_in: SignIn, mode: str, stack: Place, prometheus: FakePrometheus
+) -> None:
+    prometheus.status = 500
+    page = reads(sign_in("bob"), f"/console/{LAB}/vm/{LAB}/{vm_of(stack, LAB)}", "the log of the portal has the reason")
+    assert "500" not in page
+    assert f"a query in namespace {LAB} for bob has failed: Prometheus answered 500" in log_of(stack, mode)
 
 
 def test_a_user_changes_what_their_rights_allow(sign_in: SignIn, stack: Place) -> None:

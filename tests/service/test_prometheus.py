@@ -167,10 +167,14 @@ def test_an_answer_without_samples() -> None:
 
 
 @pytest.mark.parametrize(
-    "url", ["prometheus:9090", "file:///etc/passwd", "http://", "http://user:pw@host", "http://host/?query=up"]
+    "url",
+    [
+        *("prometheus:9090", "file:///etc/passwd", "http://", "http://user:pw@host", "http://host/?query=up"),
+        *("http://host:port", "http://host:99999", "http://host:0", "http://[::1", "http://host/#up"),
+    ],
 )
 def test_an_invalid_address(url: str) -> None:
-    with pytest.raises(ValueError, match="POOLHOUSE_PROMETHEUS_URL"):
+    with pytest.raises(ValueError, match=r"^POOLHOUSE_PROMETHEUS_URL: Invalid value: .*must be an http or https URL"):
         PrometheusServer.parse(SETTING, url, None)
 
 

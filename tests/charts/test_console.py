@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from poolhouse.portal.settings import Settings
+from poolhouse.service.prometheus import PrometheusServer
 from tests.charts.helm import HelmError, template
 from tests.portal.running import STUDENTS, USERS, values
 
@@ -65,21 +66,38 @@ def test_with_the_users_own_tokens_it_has_no_right() -> None:
 
 def test_the_program_accepts_the_settings_of_the_chart(tmp_path: Path) -> None:
     (tmp_path / "sessionKey").write_text("k" * 32)
+    prometheus = {"url": "http://prometheus.monitoring:9090"}
     for mode in ("token", "impersonate"):
-        given = environment(objects(changed(mode=mode, namespaces=["a", "b"], sessionHours=1.5)))
+        given = environment(objects(changed(mode=mode, namespaces=["a", "b"], sessionHours=1.5, prometheus=prometheus)))
         settings = Settings.read({**given, "POOLHOUSE_PORTAL_SECRET_DIR": str(tmp_path)})
         assert (settings.mode, settings.namespaces, settings.session_hours) == (mode, ("a", "b"), 1.5)
-        unknown = {name for name in given if name.startswith(("POOLHOUSE_OIDC", "POOLHOUSE_PORTAL"))} - {
-            str(each.validation_alias) for each in Settings.model_fields.values()
-        }
-        assert unknown == set()
+        assert settings.prometheus == PrometheusServer(prometheus["url"])
+        assert given.keys() <= {str(each.validation_alias) for each in Settings.model_fields.values()}
 
 
 def test_no_secret_but_its_own_is_in_its_pod() -> None:
     """The portal must not read the identity seed or the webhook's keys."""
-    spec = objects(changed(tlsSecret="certificate"))["Deployment"]["spec"]["template"]["spec"]
+    analysis = {"prometheus": {"url": "https://prometheus.example", "secret": "of-the-controllers"}}
+    given = {**changed(tlsSecret="certificate"), "controllers": {"analysis": analysis}}
+    spec = objects(given)["Deployment"]["spec"]["template"]["spec"]
     assert {each["secret"]["secretName"] for each in spec["volumes"] if "secret" in each} == {"portal", "certificate"}
     assert "POOLHOUSE_IDENTITY" not in json.dumps(spec)
+
+
+def test_it_reaches_a_prometheus_only_if_it_has_one() -> None:
+    peers = [{"ipBlock": {"cidr": "10.1.0.0/16"}}]
+    policy = {"networkPolicy": {"prometheusTo": peers}}
+    without = objects({**changed(), **policy})
+    assert {"to": peers} not in without["NetworkPolicy"]["spec"]["egress"]
+    assert not [name for name in environment(without) if "PROMETHEUS" in name]
+    url, directory = "https://prometheus.monitoring:9090", "/run/poolhouse/prometheus"
+    found = objects({**changed(prometheus={"url": url, "secret": "access"}), **policy})
+    assert {"to": peers} in found["NetworkPolicy"]["spec"]["egress"]
+    given = environment(found)
+    assert (given["POOLHOUSE_PROMETHEUS_URL"], given["POOLHOUSE_PROMETHEUS_DIR"]) == (url, directory)
+    pod = found["Deployment"]["spec"]["template"]["spec"]
+    assert {"name": "prometheus", "mountPath": directory, "readOnly": True} in pod["containers"][0]["volumeMounts"]
+    assert {"name": "prometheus", "secret": {"secretName": "access"}} in pod["volumes"]
 
 
 @pytest.mark.parametrize(("secret", "scheme", "port"), [("", "http", 80), ("certificate", "https", 443)])
@@ -116,6 +134,10 @@ def test_the_policy_allows_the_port_of_the_issuer(issuer: str, port: int) -> Non
         pytest.param({"oidc": {"clientID": ""}}, "console.oidc.clientID: Required value", id="no client"),
         pytest.param({"oidc": {"scopes": ["email"]}}, "/console/oidc/scopes", id="not OpenID Connect"),
         pytest.param({"mode": "any"}, "/console/mode", id="no such mode"),
+        pytest.param({"prometheus": {"url": "prometheus:9090"}}, "/console/prometheus/url", id="not an URL"),
+        pytest.param(
+            {"prometheus": {"secret": "access"}}, "requires console.prometheus.url", id="a token for no Prometheus"
+        ),
         pytest.param({"impersonate": {"users": []}}, "console.impersonate.users: Required value", id="nobody"),
         pytest.param({"impersonate": {"users": ["system:admin"]}}, "/console/impersonate/users", id="a reserved user"),
         pytest.param(
@@ -135,7 +157,9 @@ def test_the_policy_allows_the_port_of_the_issuer(issuer: str, port: int) -> Non
 )
 def test_values_that_cannot_work_are_refused(console: Json, problem: str) -> None:
     base = values()["console"]
-    merged = {name: {**base[name], **each} if isinstance(each, dict) else each for name, each in console.items()}
+    merged = {
+        name: {**base.get(name, {}), **each} if isinstance(each, dict) else each for name, each in console.items()
+    }
     with pytest.raises(HelmError) as error:
         template(changed(**merged))
     assert problem in str(error.value)

@@ -260,3 +260,13 @@ spec:
         target: {type: Utilization, averageUtilization: {{ $values.autoscaling.targetCPUUtilizationPercentage }}}
 {{- end }}
 {{- end }}
+
+{{/* Argument: {url, secret}. Prints the environment variables of a client of Prometheus. */}}
+{{- define "poolhouse.prometheusEnv" -}}
+{{- if .url }}
+- {name: POOLHOUSE_PROMETHEUS_URL, value: {{ .url | quote }}}
+{{- if .secret }}
+- {name: POOLHOUSE_PROMETHEUS_DIR, value: /run/poolhouse/prometheus}
+{{- end }}
+{{- end }}
+{{- end -}}

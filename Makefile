@@ -31,7 +31,7 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
 COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
 
-.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz generate docs manifests screenshots plugin wheel client agent setup lock vendored clean
+.PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz mutants generate docs manifests screenshots plugin wheel client agent setup lock vendored clean
 
 run: setup
 	@exec $(BIN)/poolhouse up --apply examples/pool.yaml
@@ -143,6 +143,11 @@ fuzz: SECONDS := 120
 fuzz: setup
 	@exec $(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED))
 
+# Small changes of pure code, each of which a test must notice. `make mutants OPTIONS="--only rules"` makes those of one target.
+mutants: MINUTES := 20
+mutants: setup
+	@exec $(BIN)/python -m tests.mutants --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(OPTIONS)
+
 setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST)
 
 $(PACKAGES):
@@ -198,7 +203,7 @@ lock:
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --extra portal -c requirements/webhook.lock -o requirements/portal.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console --extra portal \
-	  --extra test --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
+	  --extra test --extra mutants --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -o requirements/ec2.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \
 	  -c requirements/ec2.lock -o requirements/ec2-test.lock pyproject.toml

@@ -34,6 +34,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "local": ("poolhouse/stack",),
     "ec2-test": ("tests",),
     "test": ("tests",),
+    "mutants": ("tests",),
     "monitoring": ("poolhouse/generate",),
 }
 """rooms of the requirements of each extra; the other extras are tools"""

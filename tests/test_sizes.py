@@ -12,7 +12,17 @@ from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("poolhouse", "webhook", "defaulter", "controllers", "client", "agent", "tests/bench", "tests/fuzz")
+FOLDERS = (
+    "poolhouse",
+    "webhook",
+    "defaulter",
+    "controllers",
+    "client",
+    "agent",
+    "tests/bench",
+    "tests/fuzz",
+    "tests/mutants",
+)
 GENERATED = {
     "client/poolhouse_client/models.py",
     "client/poolhouse_client/errors.py",

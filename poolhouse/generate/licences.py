@@ -224,7 +224,8 @@ def metadata_licence(metadata: PackageMetadata | Message) -> str | None:
     name = ALIASES.get(name, name)
     classifiers = (each.split(" :: ") for each in metadata.get_all("Classifier") or [])
     classified = " OR ".join(ALIASES.get(each[-1], each[-1]) for each in classifiers if each[0] == "License")
-    known = name in ALLOWED or any(name == licence for licence, _ in EXCEPTIONS.values()) or " OR " in name
+    expressed = " OR " in name and "\n" not in name  # otherwise it is the text of a licence
+    known = name in ALLOWED or any(name == licence for licence, _ in EXCEPTIONS.values()) or expressed
     return expression or (name if known else "") or classified or None
 
 

@@ -81,6 +81,7 @@ def test_allowed_licences(name: str, licence: str, allowed: bool) -> None:
         ([("License-Expression", "MIT AND ISC"), ("License", "whatever")], "MIT AND ISC"),
         ([("License", "Apache License 2.0")], "Apache-2.0"),
         ([("License", "Copyright (c) ..."), ("Classifier", "License :: OSI Approved :: MIT License")], "MIT"),
+        ([("License", "Text:\nUSED OR SOLD"), ("Classifier", "License :: OSI Approved :: MIT License")], "MIT"),
         (
             [
                 ("License", "Dual License"),

@@ -1,0 +1,37 @@
+"""What is mutated, and the tests that should notice it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+@dataclass(frozen=True)
+class Target:
+    name: str
+    code: tuple[str, ...]
+    """patterns of files, from the root of the repository"""
+    tests: tuple[str, ...]
+
+    def files(self, root: Path = ROOT) -> list[str]:
+        return [str(path.relative_to(root)) for pattern in self.code for path in sorted(root.glob(pattern))]
+
+
+POOL = ("tests/controllers/pool",)
+CLAIM = ("tests/controllers/claim",)
+HARDWARE = ("tests/defaulter/test_fields.py", "tests/defaulter/test_codecs.py")
+
+TARGETS = (
+    Target("rules", ("controllers/pool/rules/*.py",), POOL),
+    Target("gates", ("controllers/pool/gates/*.py",), POOL),
+    Target(
+        "precedence",
+        ("poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"),
+        ("tests/migrationpolicies", "tests/controllers/migrationpolicy"),
+    ),
+    Target("claim plan", ("controllers/claim/plan.py",), CLAIM),
+    Target("allocator", ("controllers/claim/allocator.py",), CLAIM),
+    Target("fields", ("defaulter/fields.py", "defaulter/codecs.py"), HARDWARE),
+)

@@ -198,7 +198,7 @@ class ClusterState:
     ) -> T:
         """The result of the last `fetch` for the key. It is fetched again if the stamp has changed, at most every few
         seconds, so that an open page sends no request while nothing changes. The last result
-        stays without an answer."""
+        stays without an answer, and goes if the API server refuses it."""
         now = asyncio.get_running_loop().time()
         known = self._fetched.get(key)
         if known is None or (known[1] != stamp and now - known[0] >= seconds):
@@ -208,7 +208,7 @@ class ClusterState:
             except TimeoutError:
                 if known is None:
                     raise Unreachable(f"no answer within {ANSWER_SECONDS:g} s") from None
-            except NotFound:
+            except (NotFound, Forbidden, Unauthorized):
                 self._fetched.pop(key, None)
                 raise
             except ApiError:

@@ -424,7 +424,8 @@ def _is_in(document: Json, namespace: str) -> bool:
 
 async def _document(state: ClusterState, resource: Resource, key: Key) -> Json:
     view = (state.pools.vms if resource is VMS else state.pools.vmis).get(key)
-    stamp = view.resource_version if view is not None else ""
+    # Without the right to list, no watch tells of a change.
+    stamp: object = view.resource_version if view is not None else object()
     try:
         return await state.remember((resource.plural, key), stamp, lambda: state.api.get(resource, *key))
     except NotFound:

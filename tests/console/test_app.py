@@ -23,7 +23,7 @@ from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.pages import Context
 from poolhouse.console.server import Guard
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Unauthorized
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unreachable
 from poolhouse.runtime.resource import object_key
 
 Json = dict[str, Any]
@@ -203,6 +203,31 @@ async def test_a_right_is_lost_if_what_was_listed_is_refused(
     for tell in reflector.on_error:
         tell(error)
     assert client.state.lost_right.is_set() is lost
+
+
+@pytest.mark.parametrize(
+    ("error", "stays"),
+    [
+        pytest.param(Unreachable("no answer"), True, id="no answer"),
+        pytest.param(Forbidden("no", status=403), False, id="refused"),
+        pytest.param(Unauthorized("no", status=401), False, id="the token has ended"),
+        pytest.param(NotFound("no", status=404), False, id="deleted"),
+    ],
+)
+async def test_what_was_read_stays_without_an_answer(client: Client, error: ApiError, stays: bool) -> None:
+    async def read() -> str:
+        return "read"
+
+    async def fail() -> str:
+        raise error
+
+    assert await client.state.remember("vm", 1, read, seconds=0) == "read"
+    for _ in range(2):
+        if stays:
+            assert await client.state.remember("vm", 2, fail, seconds=0) == "read"
+        else:
+            with pytest.raises(type(error)):
+                await client.state.remember("vm", 2, fail, seconds=0)
 
 
 @pytest.mark.parametrize("path", ["/", "/warm", "/policies"])

@@ -21,6 +21,8 @@ from poolhouse.cli.pools import BURST, POOL_KIND
 
 if TYPE_CHECKING:
     from controllers.pool.observe import Stores as PoolStores
+    from controllers.pool.snapshot import PoolSnapshot
+    from controllers.replicaset.observe import ReplicaSetSnapshot
     from controllers.replicaset.observe import Stores as SetStores
     from poolhouse.api.kinds.kind import Kind
     from poolhouse.runtime.api import Api
@@ -179,24 +181,27 @@ async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
 
     await refuse_foreign(api, REPLICA_SET)
     stores = await list_stores(api, document["metadata"]["namespace"])
-    return simulate_replica_set(stores, document, burst, datetime.now(UTC))
+    return replica_set_answer(replica_set_snapshot(stores, document, burst), datetime.now(UTC))
 
 
-def simulate_replica_set(
-    stores: SetStores, document: Json, burst: int, now: datetime, max_actions: int | None = None
-) -> Json:
-    """The answer for a replica set in the document, with the VMIs of the stores."""
-    from controllers.replicaset.plan import plan as decide
-    from controllers.replicaset.simulate import hypothetical_snapshot, rows, simulate
+def replica_set_snapshot(stores: SetStores, document: Json, burst: int) -> ReplicaSetSnapshot:
+    """The replica set in the document, with the VMIs of the stores. Raises `Failed` for an invalid one."""
+    from controllers.replicaset.simulate import hypothetical_snapshot
     from controllers.shared.invalid_spec import InvalidSpec
 
-    metadata = document["metadata"]
     snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
-        raise Failed(f"{metadata['name']}: {snapshot.problem}")
+        raise Failed(f"{document['metadata']['name']}: {snapshot.problem}")
+    return snapshot
+
+
+def replica_set_answer(snapshot: ReplicaSetSnapshot, now: datetime, max_actions: int | None = None) -> Json:
+    from controllers.replicaset.plan import plan as decide
+    from controllers.replicaset.simulate import rows, simulate
+
     found = simulate(snapshot, now, max_actions)
     return {
-        "replicaSet": metadata["name"],
+        "replicaSet": snapshot.replica_set.name,
         "plan": list(rows(snapshot, found)),
         "waits": [{"vm": each.vmi.name, "reason": each.why} for each in decide(snapshot, now).waits],
         "blocked": "spec.paused is true" if snapshot.replica_set.spec.paused else "",
@@ -213,27 +218,30 @@ async def plan_pool(api: Api, document: Json, burst: int) -> Json:
     stores = await list_stores(api, document["metadata"]["namespace"])
     if isinstance(snapshot := hypothetical_snapshot(stores, document, burst), PoolSnapshot):
         await stores.instancetypes.read(snapshot)
-    return simulate_pool(stores, document, burst, datetime.now(UTC))
+    return pool_answer(pool_snapshot(stores, document, burst), datetime.now(UTC))
 
 
-def simulate_pool(
-    stores: PoolStores, document: Json, burst: int, now: datetime, max_actions: int | None = None
-) -> Json:
-    """The answer for a pool in the document, with the VMs of the stores."""
+def pool_snapshot(stores: PoolStores, document: Json, burst: int) -> PoolSnapshot:
+    """The pool in the document, with the VMs of the stores. Raises `Failed` for an invalid one."""
+    from controllers.pool.simulate import hypothetical_snapshot
+    from controllers.shared.invalid_spec import InvalidSpec
+
+    snapshot = hypothetical_snapshot(stores, document, burst)
+    if isinstance(snapshot, InvalidSpec):
+        raise Failed(f"{document['metadata']['name']}: {snapshot.problem}")
+    return snapshot
+
+
+def pool_answer(snapshot: PoolSnapshot, now: datetime, max_actions: int | None = None) -> Json:
     from controllers.pool.describe import describe_update
     from controllers.pool.disk_fates import disk_fates, disk_lines
     from controllers.pool.rollback import with_abort
-    from controllers.pool.simulate import hypothetical_snapshot, rows, simulate
-    from controllers.shared.invalid_spec import InvalidSpec
+    from controllers.pool.simulate import rows, simulate
 
-    metadata = document["metadata"]
-    snapshot = hypothetical_snapshot(stores, document, burst)
-    if isinstance(snapshot, InvalidSpec):
-        raise Failed(f"{metadata['name']}: {snapshot.problem}")
     found = simulate(snapshot, now, MAX_STEPS, max_actions)
     disks = disk_fates(snapshot, found)
     return {
-        "pool": metadata["name"],
+        "pool": snapshot.pool.name,
         "plan": list(rows(found)),
         "waits": [{"vm": each.name, "reason": each.reason} for each in found.waits],
         "blocked": found.blocked,

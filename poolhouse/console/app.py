@@ -102,11 +102,14 @@ class Renderer:
         html = self._templates.get_template(part.template).render({**OPTIONAL, **part.values})
         return html, web.digest(html)
 
-    def parts(self, page: Page) -> dict[str, tuple[str, str]]:
+    def connected(self, page: Page) -> Page:
+        """The page, and before it what does not work now."""
         state = self.context.state
         values = {**connection_values(state.problems), "outage": state.outage}
-        connection = Part("connection", "connection.html", values)
-        return {each.name: self.part(each) for each in (connection, *page.parts)}
+        return replace(page, parts=[Part("connection", "connection.html", values), *page.parts])
+
+    def parts(self, page: Page) -> dict[str, tuple[str, str]]:
+        return {each.name: self.part(each) for each in page.parts}
 
     def page(self, page: Page, live: str = "", message: str = "", failed: bool = False, made: str = "") -> str:
         """The whole page. `live` is the path whose changes the browser follows; empty for a page that stays."""
@@ -207,7 +210,7 @@ class Console:
         status, page = await self._build(f"/{path}", query)
         # What was not there, or got no answer, appears once it is there.
         live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
-        return HTMLResponse(self._renderer.page(page, live, message, failed, made), status)
+        return HTMLResponse(await self._html(page, live, message, failed, made), status)
 
     async def _build(self, path: str, query: Mapping[str, str]) -> tuple[int, Page]:
         try:
@@ -249,9 +252,13 @@ class Console:
         """The parts of a page, or what became of it: an object that is deleted leaves its last state on the page. The
         browser shows the `known` parts."""
         status, page = await self._build(path, query)
-        if status == 200 or page.parts[0].name in known:
-            return [(name, html, digest) for name, (html, digest) in self._renderer.parts(page).items()]
-        text = page.parts[0].values["text"]
+        try:
+            if status == 200 or page.parts[0].name in known:
+                found = await self._context.state.compute(self._renderer.parts, self._renderer.connected(page))
+                return [(name, html, digest) for name, (html, digest) in found.items()]
+            text = page.parts[0].values["text"]
+        except Failed as error:
+            text = error.format_message()
         values = {**connection_values(self._context.state.problems), "others": [("This page", text)]}
         return [("connection", *self._renderer.part(Part("connection", "connection.html", values)))]
 
@@ -277,7 +284,7 @@ class Console:
         except Missing as error:
             return self._text(404, "Not found", str(error))
         except WouldDelete as error:
-            return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, error.consequence, back)))
+            return HTMLResponse(await self._html(self._confirmation(found, target, values, error.consequence, back)))
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
@@ -298,13 +305,13 @@ class Console:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
             return self._back(back, with_namespace(error), failed=True)
-        return HTMLResponse(self._renderer.page(self._confirmation(found, target, values, lost, back, plan)))
+        return HTMLResponse(await self._html(self._confirmation(found, target, values, lost, back, plan)))
 
     async def _plan(self, act: Act, target: Target, values: Mapping[str, str]) -> Json | None:
         if act.preview is None:
             return None
         state, cluster = self._context.state, replace(self._context.cluster, namespace=target.namespace)
-        return change.plan_pool(state, await act.preview(state.api, cluster, target, values))
+        return await change.plan_pool(state, await act.preview(state.api, cluster, target, values))
 
     async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[Act, Target]:
         """The act and its object. Raises `Missing`, `Failed` or an API error."""
@@ -352,7 +359,7 @@ class Console:
             return self._back(found.path, found.message)
         if not self._frame.keeps_drafts:
             page = await change.plan(context.state, context.cluster, found)
-            return HTMLResponse(self._renderer.page(page))
+            return HTMLResponse(await self._html(page))
         return RedirectResponse(f"{self.root}/change?plan={self._context.drafts.add(found)}", 303)
 
     def _back(self, path: str, message: str, *, failed: bool = False, made: str = "") -> Response:
@@ -364,7 +371,12 @@ class Console:
         return RedirectResponse(f"{self.root}{path}{query}", 303)
 
     def _text(self, status: int, title: str, text: str) -> Response:
-        return HTMLResponse(self._renderer.page(text_page(title, text)), status)
+        return HTMLResponse(self._renderer.page(self._renderer.connected(text_page(title, text))), status)
+
+    async def _html(self, page: Page, live: str = "", message: str = "", failed: bool = False, made: str = "") -> str:
+        """The HTML of a page. The parts of a large pool take a fifth of a second."""
+        page = self._renderer.connected(page)
+        return await self._context.state.compute(self._renderer.page, page, live, message, failed, made)
 
 
 def text_page(title: str, text: str) -> Page:

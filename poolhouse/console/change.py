@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import difflib
 import hashlib
 import io
@@ -22,10 +21,11 @@ from poolhouse.cli.cluster import Cluster, with_namespace
 from poolhouse.cli.foreign_kinds import refuse_foreign
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
-from poolhouse.cli.plan import simulate_pool, simulate_replica_set, update_lines
+from poolhouse.cli.plan import pool_answer, pool_snapshot, replica_set_answer, replica_set_snapshot, update_lines
 from poolhouse.cli.policy import impact_of
 from poolhouse.cli.pools import BURST
 from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.computations import TooExpensive
 from poolhouse.console.page import Page, Part, Query, object_path
 from poolhouse.runtime.errors import ApiError
 
@@ -142,7 +142,7 @@ async def page(state: ClusterState, cluster: Cluster, drafts: Drafts, query: Que
     document = state.get(kind.kind, key) if kind is not None else None
     text = ""
     if kind is not None and document is not None:
-        text = shown({"apiVersion": kind.api_version, "kind": kind.kind, **document})
+        text = await state.compute(shown, {"apiVersion": kind.api_version, "kind": kind.kind, **document})
     return _page(Text(text, edited=text), [], may_apply=False)
 
 
@@ -187,7 +187,7 @@ async def submit(state: ClusterState, cluster: Cluster, values: Mapping[str, str
 
 
 async def _changes(state: ClusterState, cluster: Cluster, text: Text) -> list[Change]:
-    manifests, edited = await asyncio.to_thread(text.read)
+    manifests, edited = await state.compute(text.read)
     return [await _change(state, cluster, each, edited) for each in manifests]
 
 
@@ -250,8 +250,7 @@ async def _change(state: ClusterState, cluster: Cluster, manifest: Manifest, edi
 async def _result(state: ClusterState, change: Change) -> Json:
     """What the console and the API server say about one object."""
     warnings: list[str] = []
-    problems = [{"path": each.path, "message": each.message} for each in change.problems()]
-    after = change.merged
+    problems, after = await state.compute(_checked, change)
     if not problems:
         try:
             after = await send(state.api, change, dry_run=True, warnings=warnings, manager=MANAGER)
@@ -264,7 +263,7 @@ async def _result(state: ClusterState, change: Change) -> Json:
         "new": change.stored is None,
         "problems": problems,
         "warnings": warnings,
-        "diff": await asyncio.to_thread(diff, _titled(change.stored, change.kind), after),
+        "diff": await _compared(state, _titled(change.stored, change.kind), after),
         "command": _command(change),
         "plan": None,
         "impact": None,
@@ -281,6 +280,18 @@ async def _result(state: ClusterState, change: Change) -> Json:
         return {**result, "failed": error.message}
 
 
+def _checked(change: Change) -> tuple[list[Json], Json]:
+    """The problems of the object, and the object afterwards."""
+    return [{"path": each.path, "message": each.message} for each in change.problems()], change.merged
+
+
+async def _compared(state: ClusterState, before: Json | None, after: Json) -> list[tuple[str, str]]:
+    try:
+        return await state.compute(diff, before, after)
+    except TooExpensive as error:
+        return [("place", error.format_message())]
+
+
 def _command(change: Change) -> str:
     if change.edited is None or change.stored is None:
         return "kubectl apply -f FILE"
@@ -295,10 +306,11 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     """The actions of a pool or replica set, or the VMIs that get another migration policy."""
     now = state.now()
     if change.kind is POOL:
-        return {"plan": plan_pool(state, after)}
+        return {"plan": await plan_pool(state, after)}
     if change.kind is REPLICA_SET:
         await refuse_foreign(state.api, REPLICA_SET)
-        return {"plan": _plan(simulate_replica_set(state.replica_sets, after, BURST, now, MAX_ACTIONS))}
+        replicas = replica_set_snapshot(state.replica_sets, after, BURST)
+        return {"plan": _plan(await state.compute(replica_set_answer, replicas, now, MAX_ACTIONS))}
     if change.kind is MIGRATION_POLICY:
         total, changes, warnings = await impact_of(state.api, [after], ())
         rows = [asdict(each) for each in changes[:MAX_ROWS]]
@@ -306,9 +318,10 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     return {}
 
 
-def plan_pool(state: ClusterState, after: Json) -> Json:
+async def plan_pool(state: ClusterState, after: Json) -> Json:
     """The actions on the VMs of a pool that is stored like this."""
-    return _plan(simulate_pool(state.pools, after, BURST, state.now(), MAX_ACTIONS))
+    snapshot = pool_snapshot(state.pools, after, BURST)
+    return _plan(await state.compute(pool_answer, snapshot, state.now(), MAX_ACTIONS))
 
 
 def _plan(answer: Json) -> Json:

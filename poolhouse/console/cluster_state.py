@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, ParamSpec, TypeVar
 
 from controllers.pool import observe as pools
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
@@ -24,6 +24,7 @@ from poolhouse.cli.overview import HEALTH_SECONDS
 from poolhouse.cli.pools import BURST
 from poolhouse.cli.service_facts import brief_checks
 from poolhouse.cli.service_health import summarize
+from poolhouse.console.computations import Computations
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable, Unreachable
@@ -31,6 +32,7 @@ from poolhouse.runtime.informer import Informer, shared_reflectors
 from poolhouse.runtime.reflector import Reflector
 from poolhouse.runtime.resource import Key, Resource, object_key
 
+P = ParamSpec("P")
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -82,8 +84,10 @@ class ClusterState:
         *,
         serves_snapshots: bool = False,
         own_namespace: str = "default",
+        computations: Computations | None = None,
     ) -> None:
         """`own_namespace`: where dry runs show whether Poolhouse itself works, if all namespaces are shown."""
+        self._computations = computations or Computations()
         self.api, self.namespace, self.user = api, namespace, user
         self.outage = ""
         """what does not work of Poolhouse itself"""
@@ -253,6 +257,12 @@ class ClusterState:
     def now(self) -> datetime:
         return self.api.now()
 
+    async def compute(self, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        """The result of a pure function whose cost grows with the objects, computed apart from the event loop. The
+        function must not read this state, which the event loop changes. Raises what the function raises, or
+        `TooExpensive`."""
+        return await self._computations.run(self.user, function, *arguments, **named)
+
     async def missing_rights(self, rights: Iterable[Right], namespace: str) -> frozenset[Right]:
         """The rights that the user lacks. Without an answer, the API server decides about the act itself."""
         asked = dict.fromkeys(rights)
@@ -288,11 +298,13 @@ async def may_list_everywhere(api: Api) -> bool:
     return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
 
 
-async def connect(api: Api, namespace: str | None, own_namespace: str) -> ClusterState:
+async def connect(api: Api, namespace: str | None, own_namespace: str, computations: Computations) -> ClusterState:
     """Learns the name of the user, and what the cluster serves. Raises the error of an API server that does not
     answer."""
     user, snapshots = await _user(api), await _serves_snapshots(api)
-    return ClusterState(api, namespace, user, serves_snapshots=snapshots, own_namespace=own_namespace)
+    return ClusterState(
+        api, namespace, user, serves_snapshots=snapshots, own_namespace=own_namespace, computations=computations
+    )
 
 
 async def _user(api: Api) -> str:

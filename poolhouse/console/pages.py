@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
+from typing import ParamSpec
 from urllib.parse import unquote
 
 from controllers.pool.rollback import with_abort
@@ -31,7 +30,6 @@ from poolhouse.cli.output import Failed
 from poolhouse.cli.past import Identity, concerns, logged, merge, of_vm
 from poolhouse.cli.policy import impact_of
 from poolhouse.cli.pools import list_revisions
-from poolhouse.cli.rollout import history_rows
 from poolhouse.console import (
     acts,
     change,
@@ -49,12 +47,14 @@ from poolhouse.console import (
 )
 from poolhouse.console.act import VM, Act, Target
 from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.computations import TooExpensive
 from poolhouse.console.overview import overview
 from poolhouse.console.page import Page, Part, Query, object_path
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.events import EVENTS, last_observed
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Key, Resource
 
+P = ParamSpec("P")
 MAX_EVENTS = 40
 
 
@@ -98,7 +98,7 @@ async def sizing(context: Context, query: Query, namespace: str, name: str) -> P
         raise Missing(f"There is no warm pool {name} in namespace {namespace}.")
     values = {"name": name, "namespace": namespace, "back": object_path(WARM_POOL.short_name, namespace, name)}
     try:
-        found = await asyncio.to_thread(warm_page.advice, context.state.list(CLAIM), document, context.state.now())
+        found = await context.state.compute(warm_page.advice, context.state.list(CLAIM), document, context.state.now())
     except Failed as error:
         found = {"failed": error.format_message()}
     return Page(
@@ -193,7 +193,7 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
         case _ if kind is POOL:
             parts += await _pool_parts(context, document, query)
         case _ if kind is REPLICA_SET:
-            parts += _replica_set_parts(context, document, query)
+            parts += await _replica_set_parts(context, document, query)
         case _ if kind is WARM_POOL:
             now = context.state.now()
             parts += [
@@ -278,17 +278,23 @@ async def _pool_parts(context: Context, document: Json, query: Query) -> list[Pa
         return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
     if not isinstance(snapshot, PoolSnapshot):
         return []
-    snapshot = with_abort(snapshot, now)  # after an abort, the former template is the one that VMs should have
-    found = pool_page.members(snapshot, now)
-    return [
-        Part("rollout", "rollout.html", pool_page.picture(snapshot, document, found, now)),
-        Part("next", "next.html", pool_page.next_actions(snapshot, now)),
-        Part("vms", "members.html", pool_page.table(found, query, now)),
-        await _history(context, document, snapshot),
-    ]
+    # After an abort, the former template is the one that VMs should have.
+    snapshot = await state.compute(with_abort, snapshot, now)
+    parts = await _computed(state, pool_page.parts, snapshot, document, query, now)
+    return [*parts, await _history(context, document, snapshot)]
 
 
-def _replica_set_parts(context: Context, document: Json, query: Query) -> list[Part]:
+async def _computed(
+    state: ClusterState, parts: Callable[P, list[Part]], *given: P.args, **named: P.kwargs
+) -> list[Part]:
+    """Parts that grow with the VMs, or why they cannot be shown. The page has more than these."""
+    try:
+        return await state.compute(parts, *given, **named)
+    except TooExpensive as error:
+        return [Part("rollout", "expensive.html", {"problem": error.format_message()})]
+
+
+async def _replica_set_parts(context: Context, document: Json, query: Query) -> list[Part]:
     state, metadata = context.state, document["metadata"]
     key, now = (metadata["namespace"], metadata["name"]), state.now()
     snapshot = state.replica_set(key)
@@ -296,12 +302,7 @@ def _replica_set_parts(context: Context, document: Json, query: Query) -> list[P
         return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
     if not isinstance(snapshot, ReplicaSetSnapshot):
         return []
-    found = replica_set_page.members(snapshot, now)
-    return [
-        Part("rollout", "rollout.html", replica_set_page.picture(snapshot, found)),
-        Part("next", "next.html", replica_set_page.next_actions(snapshot, now)),
-        Part("vms", "members.html", pool_page.table(found, query, now) | {"noun": "VMI"}),
-    ]
+    return await _computed(state, replica_set_page.parts, snapshot, query, now)
 
 
 async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> Part:
@@ -311,16 +312,12 @@ async def _history(context: Context, document: Json, snapshot: PoolSnapshot) -> 
         revisions = await state.remember(
             ("revisions", metadata["uid"]), stamp, lambda: list_revisions(state.api, document), seconds=0
         )
-    except ApiError as error:
+        rows = await state.compute(pool_page.history, snapshot, document, revisions, state.now())
+    except (ApiError, TooExpensive) as error:
         return Part("history", "history.html", {"rows": [], "problem": str(error.message)})
-    counts = Counter(vm.revision for vm in snapshot.active)
-    rows = pool_page.with_current(snapshot, [*history_rows(document, revisions, counts)][::-1])
-    now = state.now()
     target = Target(POOL.kind, document)
     undo = acts.BY_NAME["undo"]
     missing = await state.missing_rights([undo.right(target)], target.namespace)
-    for row in rows:
-        row["age"] = words.age(row["created"], now)
     action = f"/act/undo{object_path(POOL.short_name, target.namespace, target.name)}"
     return Part(
         "history",
@@ -389,7 +386,7 @@ async def vm(context: Context, query: Query, short: str, namespace: str, name: s
         f"{short}/{name}",
         [
             Part("head", "vm_head.html", head),
-            Part("why", "why.html", vm_page.why(state, document, short)),
+            Part("why", "why.html", await vm_page.why(state, document, short)),
             *(
                 Part("usage", "usage.html", each)
                 for each in await vm_usage.usage(state, context.metrics, resource, key)

@@ -11,6 +11,7 @@ from controllers.pool.counts import TemplateState, count_vms, template_state
 from controllers.pool.describe import describe_update
 from controllers.pool.live_updates import is_live
 from controllers.pool.plan import plan
+from controllers.pool.rules.rule import Plan
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, simulate
 from controllers.pool.simulate import rows as simulated_rows
@@ -19,9 +20,9 @@ from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.plan import update_lines
-from poolhouse.cli.rollout import progress
+from poolhouse.cli.rollout import history_rows, progress
 from poolhouse.console import words
-from poolhouse.console.page import Query, Slice, matches, object_path
+from poolhouse.console.page import Part, Query, Slice, matches, object_path
 from poolhouse.console.words import STATE_WORDS, VMState, vm_state
 
 MAX_NEXT = 12
@@ -55,8 +56,19 @@ class Member:
         return f"{self.name}: {STATE_WORDS[self.state]}{template}{place}"
 
 
-def members(snapshot: PoolSnapshot, now: datetime) -> list[Member]:
-    waits = {each.name: each.reason for each in plan(snapshot, now).waits}
+def parts(snapshot: PoolSnapshot, document: Json, query: Query, now: datetime) -> list[Part]:
+    """The parts whose cost grows with the VMs."""
+    decided = plan(snapshot, now)
+    found = members(snapshot, decided)
+    return [
+        Part("rollout", "rollout.html", picture(snapshot, document, found, now)),
+        Part("next", "next.html", next_actions(snapshot, decided, now)),
+        Part("vms", "members.html", table(found, query, now)),
+    ]
+
+
+def members(snapshot: PoolSnapshot, decided: Plan) -> list[Member]:
+    waits = {each.name: each.reason for each in decided.waits}
     numbers = {each.label: each.number for each in snapshot.revisions_by_label.values()}
     return [
         _member(snapshot, vm, numbers, waits) for vm in sorted(snapshot.vms, key=lambda vm: (vm.ordinal or 0, vm.name))
@@ -170,6 +182,12 @@ def _steps(texts: Sequence[str], done: int) -> list[Json]:
     ]
 
 
+def history(snapshot: PoolSnapshot, document: Json, revisions: list[Json], now: datetime) -> list[Json]:
+    counts = Counter(vm.revision for vm in snapshot.active)
+    rows = with_current(snapshot, [*history_rows(document, revisions, counts)][::-1])
+    return [{**row, "age": words.age(row["created"], now)} for row in rows]
+
+
 def with_current(snapshot: PoolSnapshot, rows: list[Json]) -> list[Json]:
     """The rows of the history with that of a template which the controller has not recorded yet."""
     if any(row["current"] for row in rows) or snapshot.aborted is not None:
@@ -181,9 +199,8 @@ def with_current(snapshot: PoolSnapshot, rows: list[Json]) -> list[Json]:
     return [new, *rows]
 
 
-def next_actions(snapshot: PoolSnapshot, now: datetime) -> Json:
+def next_actions(snapshot: PoolSnapshot, decided: Plan, now: datetime) -> Json:
     """The actions that the controller would take, if all succeed, and what waits now."""
-    decided = plan(snapshot, now)
     found = simulate(snapshot, now, MAX_STEPS_OF_ANSWER, max_actions=MAX_NEXT + 1)
     rows = list(simulated_rows(found))
     return {

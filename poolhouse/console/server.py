@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,13 +19,17 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.console import access, web
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import connect, may_list_everywhere
+from poolhouse.console.computations import Computations
 from poolhouse.console.pages import Context
 from poolhouse.runtime.api import Api
+from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.lifecycle import wait_for_stop_signal
 from poolhouse.service.prometheus import Prometheus
 
 SYNC_SECONDS = 15.0
 STOP_SECONDS = 2
+BUDGET_SECONDS = 60.0
+"""how long a page may be computed on the machine of its user, who need not share it"""
 
 
 async def serve(
@@ -35,7 +40,8 @@ async def serve(
     namespace = None if cluster.everywhere else cluster.requested_namespace
     if namespace is None and not await may_list_everywhere(api):
         namespace = cluster.namespace
-    state = await connect(api, namespace, cluster.namespace)
+    sys.setswitchinterval(SWITCH_SECONDS)
+    state = await connect(api, namespace, cluster.namespace, Computations(BUDGET_SECONDS))
     listener = socket.create_server(("127.0.0.1", port))
     number, token = listener.getsockname()[1], access.new_token()
     frame = Frame(f"/{token}", urlsplit(api.host).netloc)

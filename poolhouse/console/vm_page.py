@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.simulate import rows as rows_of_set
 from controllers.replicaset.simulate import simulate as simulate_set
+from controllers.sets.simulation import MAX_ACTIONS_OF_ANSWER
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -16,6 +19,7 @@ from poolhouse.cli.parameters import short_name
 from poolhouse.cli.vm_facts import detached, pool_facts, replica_set_facts, warm_state
 from poolhouse.console import words
 from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.computations import TooExpensive
 from poolhouse.console.page import object_path
 from poolhouse.console.words import STATE_WORDS, vm_state, vmi_state
 
@@ -68,22 +72,37 @@ def owner_name(document: Json) -> str:
     return str(controller["name"]) if controller else str((document["metadata"].get("labels") or {}).get(meta.POOL, ""))
 
 
-def why(state: ClusterState, document: Json, short: str) -> Json:
+async def why(state: ClusterState, document: Json, short: str) -> Json:
     """The facts about the VM, and the controller's next actions on it."""
+    try:
+        return {"problem": "", **await _why(state, document, short)}
+    except TooExpensive as error:
+        return {"facts": [], "next": [], "problem": error.format_message()}
+
+
+async def _why(state: ClusterState, document: Json, short: str) -> Json:
     metadata, controller, now = document["metadata"], controller_of(document) or {}, state.now()
     namespace, name, kind = metadata["namespace"], metadata["name"], controller.get("kind")
     owner = (namespace, str(controller.get("name")))
     if kind == POOL.kind:
         snapshot = state.pool(owner)
         if isinstance(snapshot, PoolSnapshot):
-            found = rows(simulate(snapshot, now, MAX_STEPS_OF_ANSWER))
-            return {"facts": list(pool_facts(snapshot, name)), "next": [each for each in found if each["vm"] == name]}
+            return await state.compute(_in_pool, snapshot, name, now)
     if kind == REPLICA_SET.kind:
         replicas = state.replica_set(owner)
         if isinstance(replicas, ReplicaSetSnapshot):
-            found = rows_of_set(replicas, simulate_set(replicas, now))
-            facts = list(replica_set_facts(replicas, name))
-            return {"facts": facts, "next": [each for each in found if each["vm"] == name]}
+            return await state.compute(_in_replica_set, replicas, name, now)
     pool = str((metadata.get("labels") or {}).get(meta.POOL, ""))
     facts = [*warm_state(document), *detached(document, pool)] if short == "vm" else []
     return {"facts": facts or ["no pool or replica set controls it"], "next": []}
+
+
+def _in_pool(snapshot: PoolSnapshot, name: str, now: datetime) -> Json:
+    found = rows(simulate(snapshot, now, MAX_STEPS_OF_ANSWER, MAX_ACTIONS_OF_ANSWER))
+    return {"facts": list(pool_facts(snapshot, name, now)), "next": [each for each in found if each["vm"] == name]}
+
+
+def _in_replica_set(snapshot: ReplicaSetSnapshot, name: str, now: datetime) -> Json:
+    found = rows_of_set(snapshot, simulate_set(snapshot, now, MAX_ACTIONS_OF_ANSWER))
+    facts = list(replica_set_facts(snapshot, name))
+    return {"facts": facts, "next": [each for each in found if each["vm"] == name]}

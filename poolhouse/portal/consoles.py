@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import connect
+from poolhouse.console.computations import Computations
 from poolhouse.console.pages import Context
 from poolhouse.portal.queries import Queries
 from poolhouse.portal.session import Session
@@ -112,6 +113,7 @@ def room(entries: Iterable[Entry], session: Session, limit: int) -> Entry | None
 class Consoles:
     def __init__(self, users: Users, limit: int, now: Callable[[], float], queries: Queries | None = None) -> None:
         self._users, self._limit, self._now, self._queries = users, limit, now, queries
+        self._computations = Computations()
         self._entries: dict[Key, Entry] = {}
         self._tasks: dict[Entry, asyncio.Task[None]] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -177,7 +179,7 @@ class Consoles:
         """Opens a console, and watches until it is cancelled, or until the user has lost a right."""
         scope, api = new_scope(entry.namespace), self._users.lasting_client(lambda: entry.session)
         try:
-            state = await connect(api, scope.scope, scope.namespace)
+            state = await connect(api, scope.scope, scope.namespace, self._computations)
             async with asyncio.TaskGroup() as group:
                 watching = group.create_task(state.run(), name="informers")
                 await state.synced(SYNC_SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 from time import time
 from typing import Any
 
@@ -19,6 +20,7 @@ from poolhouse.portal.settings import Settings
 from poolhouse.portal.users import Users
 from poolhouse.runtime.api import Api
 from poolhouse.service import lifecycle
+from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.prometheus import connect as connect_prometheus
 from poolhouse.service.server import serve
 
@@ -34,6 +36,7 @@ WEBSOCKETS: dict[str, Any] = {"ws": WSProtocol, "ws_per_message_deflate": False,
 async def run(settings: Settings) -> None:
     # A reflector warns of each right that a user lacks. The pages of the console show it to the user instead.
     logging.getLogger("poolhouse.runtime.reflector").setLevel(logging.ERROR)
+    sys.setswitchinterval(SWITCH_SECONDS)
     async with (
         await Api.connect(user_agent="poolhouse-portal", max_per_namespace=CALLS_PER_USER) as api,
         new_http_session(settings) as session,

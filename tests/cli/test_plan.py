@@ -14,7 +14,15 @@ from controllers.replicaset.observe import Stores as SetStores
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.manifests import Manifest
 from poolhouse.cli.output import Failed
-from poolhouse.cli.plan import _in_namespace, _print, plan, simulate_pool, simulate_replica_set
+from poolhouse.cli.plan import (
+    _in_namespace,
+    _print,
+    plan,
+    pool_answer,
+    pool_snapshot,
+    replica_set_answer,
+    replica_set_snapshot,
+)
 from tests.controllers.pool.builders import NOW
 from tests.controllers.replicaset.builders import document as replica_set
 from tests.kinds.documents import pool
@@ -65,8 +73,8 @@ def test_the_plan_of_too_many_vms_ends_and_says_so(capsys: pytest.CaptureFixture
     made = document("shop")
     made["spec"]["replicas"] = 10**9
     for found in (
-        simulate_pool(PoolStores(), made, 250, NOW, max_actions=1000),
-        simulate_replica_set(SetStores(), replica_set(10**9), 250, NOW, max_actions=1000),
+        pool_answer(pool_snapshot(PoolStores(), made, 250), NOW, max_actions=1000),
+        replica_set_answer(replica_set_snapshot(SetStores(), replica_set(10**9), 250), NOW, max_actions=1000),
     ):
         assert (len(found["plan"]), found["complete"]) == (1000, False)
         _print(found, "")

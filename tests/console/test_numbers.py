@@ -104,7 +104,9 @@ def counted(found: PoolSnapshot, status: PoolStatus) -> dict[str, int]:
         "desired": found.pool.spec.replicas,
         "replicas": status.replicas,
         "ready": status.ready_replicas,
-        "new": sum(each.template == "new" for each in pool_page.members(found, NOW) if each.state != "deleting"),
+        "new": sum(
+            each.template == "new" for each in pool_page.members(found, plan(found, NOW)) if each.state != "deleting"
+        ),
         "available": status.available_replicas,
         "unavailable": status.unavailable_replicas,
         "excess": max(0, status.replicas - found.pool.spec.replicas) + status.terminating_replicas,
@@ -121,7 +123,7 @@ def test_all_show_the_same_numbers(seed: int) -> None:
     found = a_state(seed)
     decided = plan(found, NOW)
     status = pool_status(found, decided, NOW)
-    document, members = document_of(found, status), pool_page.members(found, NOW)
+    document, members = document_of(found, status), pool_page.members(found, plan(found, NOW))
     picture, states = pool_page.picture(found, document, members, NOW), Counter(each.state for each in members)
 
     # The numbers of the status fit together.
@@ -174,7 +176,7 @@ def test_all_show_the_same_numbers(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(0, len(SEEDS), 8))
 def test_a_vm_is_the_same_in_why_and_in_the_console(seed: int) -> None:
     found = a_state(seed)
-    for member in pool_page.members(found, NOW):
+    for member in pool_page.members(found, plan(found, NOW)):
         facts = list(pool_facts(found, member.name))
         assert ("it is ready" in facts) == (member.state == "ready")
         old = {"its template is outdated", "it gets the former template again"}

@@ -66,7 +66,9 @@ def simulate(
     snapshot: PoolSnapshot, now: datetime, max_steps: int = MAX_STEPS, max_actions: int | None = None
 ) -> Simulation:
     """The consecutive plans of the pool. Pauses end, and analyses are successful."""
-    snapshot = _without_deadlines(with_abort(replace(snapshot, synced=True), now), now)
+    if not snapshot.synced:  # a snapshot knows what was asked about it, and its copy does not
+        snapshot = replace(snapshot, synced=True)
+    snapshot = _without_deadlines(with_abort(snapshot, now), now)
     found = simulation.simulate(snapshot, now, _plan, max_steps, max_actions)
     last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""

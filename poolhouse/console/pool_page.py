@@ -49,6 +49,10 @@ class Member:
     note: str = ""
 
     @property
+    def searched(self) -> str:
+        return f"{self.name} {self.node} {self.zone} {self.note} {STATE_WORDS[self.state]}"
+
+    @property
     def title(self) -> str:
         lacks = "its guest changes while it runs" if self.live else "needs a restart"
         template = {"new": "", "old": ", old template", "restart": f", {lacks}"}[self.template]
@@ -229,8 +233,7 @@ def table(found: Sequence[Member], query: Query, now: datetime) -> Json:
     chosen = [
         each
         for each in found
-        if query.get("state") in (None, "", each.state)
-        and matches(f"{each.name} {each.node} {each.zone} {each.note} {STATE_WORDS[each.state]}", query)
+        if query.get("state") in (None, "", each.state) and (not query.get("q") or matches(each.searched, query))
     ]
     found_slice = Slice.of(chosen, query)
     ages = {each.name: words.age(each.created, now) for each in found_slice.rows}

@@ -173,6 +173,11 @@ class ClusterState:
         """Why a resource cannot be listed or watched now, by plural."""
         return {each.resource.plural: each.error for each in self._reflectors if each.error is not None}
 
+    def unlisted(self, *kinds: Kind) -> list[str]:
+        """The plurals of these kinds that the user may not list."""
+        problems = self.problems
+        return [kind.plural for kind in kinds if isinstance(problems.get(kind.plural), Forbidden)]
+
     @property
     def version(self) -> Version:
         """A value that differs after each change of an object or of a connection."""

@@ -18,9 +18,14 @@ ORDER = {"Degraded": 0, "Progressing": 1, "Suspended": 2, "Healthy": 3}
 def overview(state: ClusterState, query: Query) -> Page:
     now = state.now()
     rows = [row for kind in KINDS for row in _rows(state, kind, now)]
+    # In a namespace nobody expects objects that are in none, and no Role of the namespace allows to list them.
+    unlisted = state.unlisted(*(kind for kind in KINDS if kind.namespaced or state.namespace is None))
     return Page(
         "Overview",
-        [Part("summary", "summary.html", summary(rows, query)), Part("objects", "objects.html", table(rows, query))],
+        [
+            Part("summary", "summary.html", summary(rows, query)),
+            Part("objects", "objects.html", table(rows, query) | {"unlisted": unlisted}),
+        ],
     )
 
 

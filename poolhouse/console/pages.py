@@ -153,7 +153,13 @@ async def policies(context: Context, query: Query) -> Page:
     without, impact = query.get("without", ""), None
     if without:
         impact = await _impact(state, without)
-    values = {**found, "unread": labels is None, "without": without, "impact": impact}
+    values = {
+        **found,
+        "unlisted": state.unlisted(MIGRATION_POLICY),
+        "unread": labels is None,
+        "without": without,
+        "impact": impact,
+    }
     return Page("Policies", [Part("policies", "policies.html", values)], "policies")
 
 

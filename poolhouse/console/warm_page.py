@@ -144,7 +144,7 @@ def pools(state: ClusterState, now: datetime) -> Json:
         rows.append(
             {**row, "path": path, "p50": format_wait(percentile(took, 50)), "p99": format_wait(percentile(took, 99))}
         )
-    return {"rows": rows}
+    return {"rows": rows, "unlisted": state.unlisted(WARM_POOL)}
 
 
 def claims_table(state: ClusterState, query: Query, now: datetime, pool: tuple[str, str] | None = None) -> Json:
@@ -177,5 +177,6 @@ def claims_table(state: ClusterState, query: Query, now: datetime, pool: tuple[s
         "slice": Slice.of(found, query),
         "query": query,
         "mine": mine,
+        "unlisted": state.unlisted(CLAIM),
         "links": (with_query(query, claims="", page=""), with_query(query, claims="mine", page="")),
     }

@@ -174,6 +174,20 @@ async def test_a_pool_shows_its_vms_by_node_and_pages_them(client: Client) -> No
     assert "6 VMs" in found.partition("Search VMs")[2]  # web-17, 171, 173, 175, 177 and 179
 
 
+@pytest.mark.parametrize("path", ["/", "/warm", "/policies"])
+async def test_a_user_without_rights_reads_what_to_ask_for(path: str, client: Client) -> None:
+    for informer in client.state.informers:
+        informer.reflector.error = Forbidden("no", status=403)
+    client.state.remember = _nothing  # type: ignore[method-assign]
+    page = text(await client.get(path))
+    assert "There is no" not in page
+    assert "in all namespaces, so the console shows none. Ask an administrator for the ClusterRole view" in page
+
+
+async def _nothing(*_: Any) -> None:
+    return None
+
+
 async def test_a_state_is_told_by_the_type_of_an_error_and_not_by_its_text(client: Client) -> None:
     for informer in client.state.informers:
         if informer.resource.kind == VM.kind:

@@ -153,6 +153,26 @@ def test_each_user_sees_what_their_rights_allow(sign_in: SignIn) -> None:
         assert "web" not in reads(client, "/console/-/", HIDDEN)
 
 
+def test_a_user_without_rights_reads_what_to_ask_for(sign_in: SignIn) -> None:
+    eve, bob, ann = map(sign_in, ("eve", "bob", "ann"))
+    of_namespace = ("virtualmachinepools", "virtualmachineinstancereplicasets", "virtualmachinewarmpools")
+    for path, where, plurals in (
+        (f"/console/{LAB}/", f"namespace {LAB}", (*of_namespace, "virtualmachineclaims")),
+        (f"/console/{LAB}/warm", f"namespace {LAB}", ("virtualmachinewarmpools",)),
+        (f"/console/{LAB}/policies", "all namespaces", ("migrationpolicies",)),
+        ("/console/-/", "all namespaces", (*of_namespace, "virtualmachineclaims", "migrationpolicies")),
+    ):
+        told = reads(eve, path, "You may not list", f"Ask an administrator for the ClusterRole view in {where}")
+        refused = re.search(rf"You may not list ([a-z, ]+) in {where}, so the console shows none", told)
+        assert refused is not None
+        assert {*refused[1].split(", ")} == {*plurals}
+        assert "There is no" not in told
+    # A user with a part of the rights reads about the rest, and one with all may create the first object.
+    told = reads(ann, f"/console/{SHOP}/", "You may not list virtualmachinepools")
+    assert "virtualmachineclaims" not in told.partition("You may not list")[2].partition("in namespace")[0]
+    assert "There is no warm pool here yet. Plan and apply the first one" in text(bob.get(f"/console/{LAB}/warm"))
+
+
 @pytest.mark.parametrize(
     "path",
     [

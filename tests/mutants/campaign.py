@@ -87,7 +87,11 @@ class Campaign:
         original = path.read_text()
         try:
             self._write(path, mutant.source)
-            return in_a_process(self._copy, self.target.tests, cpu_seconds + START_CPU_SECONDS, SECONDS)
+            for tests in filter(None, (self.target.first, self.target.tests)):
+                outcome = in_a_process(self._copy, tests, cpu_seconds + START_CPU_SECONDS, SECONDS)
+                if outcome != SURVIVED:
+                    break
+            return outcome
         finally:
             self._write(path, original)
 

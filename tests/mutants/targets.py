@@ -14,18 +14,26 @@ class Target:
     code: tuple[str, ...]
     """patterns of files, from the root of the repository"""
     tests: tuple[str, ...]
+    first: tuple[str, ...] = ()
+    """of the tests, those that notice most mutants of code that runs when its module is imported"""
 
     def files(self, root: Path = ROOT) -> list[str]:
         return [str(path.relative_to(root)) for pattern in self.code for path in sorted(root.glob(pattern))]
 
 
 POOL = ("tests/controllers/pool",)
+RULES = "tests/controllers/pool/rules"
 CLAIM = ("tests/controllers/claim",)
 HARDWARE = ("tests/defaulter/test_fields.py", "tests/defaulter/test_codecs.py")
 
 TARGETS = (
-    Target("rules", ("controllers/pool/rules/*.py",), POOL),
-    Target("gates", ("controllers/pool/gates/*.py",), POOL),
+    Target("rules", ("controllers/pool/rules/*.py",), POOL, (RULES,)),
+    Target(
+        "gates",
+        ("controllers/pool/gates/*.py",),
+        POOL,
+        ("tests/controllers/pool/gates", RULES),
+    ),
     Target(
         "precedence",
         ("poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"),

@@ -252,7 +252,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 HEALING = Rule(
-    "Healing",
     heal,
     context="it is not replaced, though it fails: ",
     transition="Terminating",

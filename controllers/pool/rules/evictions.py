@@ -202,4 +202,4 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition(kind, False, PoolReason.NO_EVICTION_BUDGET_FAILURE)
 
 
-EVICTIONS = Rule("Evictions", always=(keep_budget,), again=(_seconds_until_blocked,), conditions=_conditions)
+EVICTIONS = Rule(always=(keep_budget,), again=(_seconds_until_blocked,), conditions=_conditions)

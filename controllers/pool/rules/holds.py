@@ -77,4 +77,4 @@ def holds(rules: Callable[[], Iterable[Rule]]) -> Rule:
     def end(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         return end_holds(rules(), snapshot, now)
 
-    return Rule("Holds", steps=(end, set_in_service), again=(seconds_until_timeout,), conditions=_conditions)
+    return Rule(steps=(end, set_in_service), again=(seconds_until_timeout,), conditions=_conditions)

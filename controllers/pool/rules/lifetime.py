@@ -49,4 +49,4 @@ def seconds_until_end(snapshot: PoolSnapshot, now: datetime) -> float | None:
     return seconds_until_next((lifetime_end(snapshot, vm) for vm in snapshot.active), now)
 
 
-LIFETIMES = Rule("Lifetime", ended, context="its lifetime has ended: ", again=(seconds_until_end,))
+LIFETIMES = Rule(ended, context="its lifetime has ended: ", again=(seconds_until_end,))

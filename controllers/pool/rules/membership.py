@@ -30,4 +30,4 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     yield condition("UnownedVMs", True, PoolReason.NO_OWNER, message)
 
 
-MEMBERSHIP = Rule("Membership", steps=(adopt,), conditions=_conditions)
+MEMBERSHIP = Rule(steps=(adopt,), conditions=_conditions)

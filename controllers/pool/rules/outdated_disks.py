@@ -62,4 +62,4 @@ def _why_kept(snapshot: PoolSnapshot) -> str:
     return "replacePolicy is Never, so no update replaces the disks"
 
 
-OUTDATED_DISKS = Rule("OutdatedDisks", steps=(retain_replaced,), waits=older_disks, conditions=_conditions)
+OUTDATED_DISKS = Rule(steps=(retain_replaced,), waits=older_disks, conditions=_conditions)

@@ -115,7 +115,6 @@ def return_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 RETENTION = Rule(
-    "Retention",
     steps=(return_disks, delete_disks),
     # A deleted VM waits for the release of its disks.
     always=(release_disks,),

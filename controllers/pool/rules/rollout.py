@@ -182,7 +182,6 @@ def _changes_guest(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 
 UPDATES = Rule(
-    "Update",
     update,
     before=save_revision,
     in_bursts=True,

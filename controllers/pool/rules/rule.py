@@ -39,7 +39,6 @@ def nothing(*arguments: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True)
 class Rule:
-    name: str
     wanted: Callable[[PoolSnapshot, datetime], Iterable[Wanted]] = nothing
     """what it wants to do to VMs, the most urgent first"""
     most: Callable[[PoolSnapshot, datetime], int] | None = None

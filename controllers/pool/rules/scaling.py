@@ -208,9 +208,8 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     yield condition("ScaleInBlocked", bool(plan.blocked), reason, plan.blocked)
 
 
-SCALE_OUT = Rule("ScaleOut", scale_out, before=save_new_revision, again=(seconds_until_deletion_timeout,))
+SCALE_OUT = Rule(scale_out, before=save_new_revision, again=(seconds_until_deletion_timeout,))
 SCALE_IN = Rule(
-    "ScaleIn",
     scale_in,
     most=most_deletions,
     transition="Terminating",

@@ -218,4 +218,4 @@ def _seconds_until_promotion(snapshot: PoolSnapshot, now: datetime) -> float | N
     return update_limit(snapshot, now).again_seconds
 
 
-STEPS = Rule("Steps", steps=(_run_jobs,), again=(seconds_until_overdue, _seconds_until_promotion))
+STEPS = Rule(steps=(_run_jobs,), again=(seconds_until_overdue, _seconds_until_promotion))

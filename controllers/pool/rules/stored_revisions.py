@@ -65,7 +65,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 REVISIONS = Rule(
-    "Revisions",
     steps=(adopt_revisions, pin_machine_types, prune_revisions, label_vmis),
     conditions=_conditions,
 )

@@ -70,7 +70,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 SNAPSHOTS = Rule(
-    "Snapshots",
     steps=(prune_snapshots, label_states, prune_restores),
     again=(seconds_until_retry,),
     conditions=_conditions,

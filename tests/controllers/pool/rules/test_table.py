@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -52,7 +53,7 @@ def tired_condition(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterat
         yield condition("Tired", True, PoolReason.UPDATING, ", ".join(names))
 
 
-TIRED = Rule("Tired", tired, context="it is tired: ", again=(lambda snapshot, now: 7.0,), conditions=tired_condition)
+TIRED = Rule(tired, context="it is tired: ", again=(lambda snapshot, now: 7.0,), conditions=tired_condition)
 
 AT_ONE = NOW.replace(hour=13)
 AT_NOON = NOW.replace(hour=12)
@@ -150,3 +151,9 @@ EXEMPTIONS = {
 def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
     causes = get_args(Cause)
     assert [gate.concerns(each, True) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
+def test_the_reference_page_says_when_each_gate_is_closed(gate: Gate) -> None:
+    page = Path(__file__).parents[4] / "docs" / "reference" / "gates.md"
+    assert f"\n| {gate.name} | {gate.text} |" in page.read_text()

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import LabelState, Restore, TakeSnapshot, Update
+from controllers.pool.actions import LabelState, PruneSnapshot, Restore, TakeSnapshot, Update
+from controllers.pool.gates.before_update import before_update
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.restores import NO_STATE_CLAIM
 from controllers.pool.rollback import abort_of
+from controllers.pool.rules.stored_snapshots import prune_snapshots
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
@@ -519,3 +521,68 @@ def condition(kind: str, status: str, reason: str) -> dict[str, str]:
 def test_states_of_snapshots(status: Any, ready: bool, failed: bool, problem: str) -> None:
     found = parse_snapshot({"metadata": {"name": "s", "uid": "u"}, "status": status})
     assert (found.ready, found.failed, found.problem) == (ready, failed, problem)
+
+
+@pytest.mark.parametrize(
+    ("given", "answer"),
+    [
+        pytest.param({}, "", id="ready"),
+        pytest.param({"deleting": True}, "its snapshot {name} is being deleted", id="deleted"),
+        pytest.param({"failed": True}, "its snapshot {name} failed: no reason given", id="failed"),
+        pytest.param(
+            {"failed": True, "problem": "it is full"}, "its snapshot {name} failed: it is full", id="a reason"
+        ),
+        pytest.param({"ready": False}, "its snapshot {name} is not ready yet", id="taken now"),
+        pytest.param(
+            {"ready": False, "problem": "frozen"}, "its snapshot {name} is not ready yet: frozen", id="with a problem"
+        ),
+        pytest.param({"created_at": ago(86399)}, "", id="almost a day old"),
+        pytest.param(
+            {"created_at": ago(86400)}, "its snapshot {name} is a day old, and is taken again", id="a day old"
+        ),
+    ],
+)
+def test_an_update_waits_for_its_snapshot(given: Any, answer: str) -> None:
+    snapshot_of_it = taken(FIRST, **given)
+    observed = three(FIRST, vm_snapshots=(snapshot_of_it,))
+    assert before_update(observed, FIRST, NOW) == answer.format(name=snapshot_of_it.name)
+
+
+def test_an_update_waits_for_what_else_it_needs() -> None:
+    locked = old(1, snapshot_in_progress="web-1-s")
+    observed = three(locked, vm_snapshots=(taken(locked),))
+    assert before_update(observed, locked, NOW) == "KubeVirt has not released it after snapshot web-1-s"
+    assert before_update(three(FIRST, serves_snapshots=False), FIRST, NOW) == (
+        "the cluster does not serve virtualmachinesnapshots.snapshot.kubevirt.io/v1beta1, which KubeVirt has since 1.3:"
+        " install it, or set snapshotBeforeUpdate to false"
+    )
+
+
+@pytest.mark.parametrize(
+    ("snapshots", "expected"),
+    [
+        pytest.param(
+            (taken(FIRST, failed=True, created_at=ago(600)),),
+            [(snapshot_name(FIRST), "it failed, and is taken again if it is needed")],
+            id="failed",
+        ),
+        pytest.param((taken(FIRST, failed=True, created_at=ago(599)),), [], id="failed a moment ago"),
+        pytest.param(
+            (taken(FIRST, created_at=ago(86400)),),
+            [(snapshot_name(FIRST), "it is a day old, and its VM is not updated yet")],
+            id="too old",
+        ),
+        pytest.param(
+            (taken(FIRST, name="a", update=1), taken(FIRST, name="c", update=3), taken(FIRST, name="b", update=2)),
+            [("a", "b is newer"), ("b", "c is newer")],
+            id="of one revision",
+        ),
+        pytest.param((taken(FIRST, name="a"), taken(FIRST, name="b", revision="r9")), [], id="of two revisions"),
+        pytest.param((taken(FIRST, name="a"), taken(FIRST, name="b", vm_uid="u-2")), [], id="of two VMs"),
+        pytest.param((taken(FIRST, name="a", deleting=True), taken(FIRST, name="b")), [], id="one is being deleted"),
+        pytest.param((taken(FIRST, name="a", ready=False), taken(FIRST, name="b")), [], id="one is not ready"),
+    ],
+)
+def test_snapshots_are_deleted_for_a_reason(snapshots: Any, expected: list[tuple[str, str]]) -> None:
+    found = list(prune_snapshots(three(FIRST, vm_snapshots=snapshots), NOW))
+    assert found == [PruneSnapshot(name, f"s-{FIRST.name}", reason) for name, reason in expected]

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.actions import EndHold, Hold, SetInService
-from controllers.pool.gates.hooks import pending_hooks
+from controllers.pool.actions import Delete, EndHold, Hold, SetInService
+from controllers.pool.gates.hooks import before_stop, pending_hooks, with_results
 from controllers.pool.plan import plan
+from controllers.pool.rules.holds import set_in_service
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
@@ -381,3 +382,80 @@ def test_the_label_of_a_vmi_follows_the_hold() -> None:
     labels = [each for each in plan(seen, NOW).actions if isinstance(each, SetInService)]
     assert [(each.name, each.in_service) for each in labels] == [("web-1", False)]
     assert not [each for each in plan(pool(1, serving(1)), NOW).actions if isinstance(each, EndHold | SetInService)]
+
+
+def test_all_values_of_a_hold() -> None:
+    former = held(1, "Restarting", revision=REVISION.label)
+    deletion = Delete("web-1", "u-web-1", "7", "1 VM too many", False, False)
+    both = pool(1, former, hooks=(DRAIN, {**NOTIFY, "timeoutSeconds": 60}, QUIESCE))
+    ends = (("drain", at(600)), ("notify", at(60)))
+    reason = "1 VM too many; it waits for drain, notify"
+    assert before_stop(both, former, deletion, NOW) == Hold(
+        "web-1", "u-web-1", "7", "Terminating", "run-web-1", ago(0), ends, ("quiesce",), reason, False
+    )
+    assert before_stop(pool(1, former, hooks=(QUIESCE,)), former, deletion, NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("found", "waiting", "early"),
+    [
+        pytest.param(held(1), f"lifecycle hooks hold it: drain (until {at(600)})", "", id="pending"),
+        pytest.param(held(1, hold={"hooks": {}}), "", "", id="all have ended"),
+        pytest.param(
+            held(1, hold={"hooks": {"drain": at(0)}}), "", "; lifecycle hook drain timed out", id="at its time"
+        ),
+        pytest.param(
+            held(1, hold={"hooks": {"drain": "Abandon"}}), "", "; lifecycle hook drain was abandoned", id="abandoned"
+        ),
+        pytest.param(
+            held(1, hold={"hooks": {"drain": at(9999)}}),
+            f"lifecycle hooks hold it: drain (until {at(600)})",
+            "",
+            id="no later than its timeout",
+        ),
+        pytest.param(
+            held(1, hold={"hooks": {"drain": "soon"}}),
+            f"lifecycle hooks hold it: drain (until {at(600)})",
+            "",
+            id="a damaged time",
+        ),
+        pytest.param(held(1, hold={"hooks": {"gone": at(600)}}), "", "", id="a hook that the pool no longer has"),
+    ],
+)
+def test_what_a_held_vm_waits_for(found: VM, waiting: str, early: str) -> None:
+    deletion = Delete("web-1", "u-web-1", "7", "too many", False, False)
+    assert before_stop(pool(1, found), found, deletion, NOW) == waiting
+    assert with_results(pool(1, found), found, deletion, NOW).reason == f"too many{early}"
+
+
+@pytest.mark.parametrize(
+    ("observed", "expected"),
+    [
+        pytest.param(
+            pool(1, held(1)),
+            EndHold("web-1", "u-web-1", "7", ("drain",), "it is not deleted any more"),
+            id="it is wanted again",
+        ),
+        pytest.param(
+            pool(1, held(1, "Restarting")),
+            EndHold("web-1", "u-web-1", "7", ("quiesce",), "it is not restarted any more"),
+            id="its restart became unnecessary",
+        ),
+        pytest.param(
+            pool(1, held(1, "Restarting", hold={"vmi_uid": "former"})),
+            EndHold("web-1", "u-web-1", "7", ("quiesce",), "it was restarted"),
+            id="it has another VMI",
+        ),
+    ],
+)
+def test_holds_end_for_a_reason(observed: PoolSnapshot, expected: EndHold) -> None:
+    assert expected in plan(observed, NOW).actions
+
+
+def test_the_label_of_services_changes_for_a_reason() -> None:
+    unlabelled, labelled = vm(1), replace(serving(2), hold=held(2).hold)
+    found = list(set_in_service(pool(2, unlabelled, labelled, serving(3), held(4)), NOW))
+    assert found == [
+        SetInService("web-1", "run-web-1", True, "it is not held"),
+        SetInService("web-2", "run-web-2", False, "it is held for lifecycle hooks"),
+    ]

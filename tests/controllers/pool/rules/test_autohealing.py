@@ -11,12 +11,12 @@ import pytest
 from controllers.pool.actions import Create, Delete, Heal
 from controllers.pool.observe import Failure, Stores, observe
 from controllers.pool.plan import plan
-from controllers.pool.rules.autohealing import healing_status
+from controllers.pool.rules.autohealing import budget_refusal, circuit_breaker, healing_status, pause_refusal
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS
-from tests.controllers.pool.builders import NOW, a_pool, ago, leaving, retained, snapshot, template, vm
+from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, retained, snapshot, template, vm
 
 Json = dict[str, Any]
 
@@ -254,3 +254,54 @@ def test_healing_is_not_limited_by_the_burst() -> None:
     failing = (vm(n, ready=False, vmi_exists=False, start_failures=3) for n in (1, 2, 3))
     observed = snapshot(a_pool(3, autohealing={}, maxUnavailable="100%"), *failing, burst=1)
     assert [type(each) for each in plan(observed, NOW).actions] == [Heal, Heal, Heal]
+
+
+@pytest.mark.parametrize(
+    ("limit", "replaced", "vms", "refusal"),
+    [
+        pytest.param(1, 0, (), "", id="nothing is in progress"),
+        pytest.param(2, 1, (), "", id="one fewer than may be"),
+        pytest.param(1, 1, (), "1 VM is in progress, maxUnavailable is 1", id="one of this plan"),
+        pytest.param(2, 1, (vm(1, ready=False),), "2 VMs are in progress, maxUnavailable is 2", id="one starts"),
+        pytest.param(1, 0, (halted(1),), "", id="a halted VM is not in progress"),
+        pytest.param(
+            1, 0, (vm(1, ready=False, printable_status="ErrorUnschedulable"),), "", id="a VM that waits for a node"
+        ),
+    ],
+)
+def test_healing_waits_for_vms_in_progress(limit: int, replaced: int, vms: tuple[VM, ...], refusal: str) -> None:
+    assert budget_refusal(eight(*vms, maxUnavailable=limit), replaced, NOW) == refusal
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds_left", "refusal"),
+    [
+        pytest.param(1, 0, "", id="the pause has ended"),
+        pytest.param(1, 1, "it was replaced 1 time, and is not replaced again before 2026-03-01T12:00:01Z", id="once"),
+        pytest.param(
+            2, 9, "it was replaced 2 times, and is not replaced again before 2026-03-01T12:00:09Z", id="twice"
+        ),
+    ],
+)
+def test_healing_waits_for_the_pause_of_a_vm(attempts: int, seconds_left: int, refusal: str) -> None:
+    observed = eight(bad(1), healing={"vms": [memory("web-1", attempts, seconds_left)]})
+    assert pause_refusal(observed, bad(1), NOW) == refusal
+    assert pause_refusal(observed, bad(2), NOW) == ""
+
+
+@pytest.mark.parametrize(
+    ("failing", "message"),
+    [
+        pytest.param([bad(1), bad(2)], None, id="as many as may be unavailable"),
+        pytest.param(
+            [bad(1), bad(2), bad(3, printable_status="")],
+            "3 VMs fail, 2 of them with CrashLoopBackOff; maxUnavailable is 2",
+            id="one more",
+        ),
+    ],
+)
+def test_the_message_of_the_circuit_breaker(failing: list[VM], message: str | None) -> None:
+    breaker = circuit_breaker(eight(*failing), NOW)
+    assert (breaker and (breaker.open, breaker.reason, breaker.message, breaker.since, breaker.until)) == (
+        message and (True, "CrashLoopBackOff", message, "2026-03-01T12:00:00Z", "2026-03-01T12:05:00Z")
+    )

@@ -14,9 +14,10 @@ from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import parse_time
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
-from tests.controllers.claim.builders import a_claim, snapshot
+from tests.controllers.claim.builders import a_claim, bound_status, snapshot
 from tests.controllers.warmpool.builders import CORDONED, OTHER_TEMPLATE, a_cache, a_pool, a_vm, ago
 
 KEY = ("ns", "web")
@@ -219,3 +220,143 @@ def test_a_vm_that_a_claim_has_taken_is_reserved_until_the_store_shows_it() -> N
     allocator.reserve(claim, pool, vm, record)
     allocator.vm_changed(vm, a_vm("a", WarmState.ALLOCATING, claim_uid=claim.uid))
     assert allocator.demand.reserved(pool.uid) == 0
+
+
+@pytest.mark.parametrize(
+    ("policy", "requester", "message"),
+    [
+        pytest.param(
+            {"maxPerUser": 1}, "", "the claim's user has 1 VM of the pool, maxPerUser is 1", id="without a requester"
+        ),
+        pytest.param({"maxPerUser": 2}, "ann", "ann has 2 VMs of the pool, maxPerUser is 2", id="with a requester"),
+        pytest.param({"maxPerNamespace": 3}, "bob", "claims have 3 VMs of the pool, maxPerNamespace is 3", id="all"),
+        pytest.param(
+            {"maxPerUser": 2, "maxPerNamespace": 1},
+            "bob",
+            "claims have 3 VMs of the pool, maxPerNamespace is 1",
+            id="the user is within the quota",
+        ),
+    ],
+)
+def test_a_refused_claim_learns_the_quota(policy: dict[str, int], requester: str, message: str) -> None:
+    quotas = QuotaTracker()
+    for uid, owner in (("1", ""), ("2", "ann"), ("3", "ann")):
+        quotas.charge(uid, KEY, owner)
+    assert quotas.exceeded(a_claim(annotations=by(requester)), a_pool(claimPolicy=policy)) == Failure(
+        "QuotaExceeded", message
+    )
+
+
+def by(requester: str) -> dict[str, str]:
+    return {meta.REQUESTER: requester}
+
+
+def test_another_charge_of_a_claim_replaces_the_first() -> None:
+    quotas, one = QuotaTracker(), a_pool(claimPolicy={"maxPerNamespace": 1})
+    quotas.charge("1", KEY, "ann")
+    quotas.charge("1", ("ns", "db"), "ann")
+    assert quotas.exceeded(a_claim(), one) is None
+    quotas.charge("1", KEY, "bob")
+    assert quotas.exceeded(a_claim(), one) is not None
+    quotas.release("2")
+    assert quotas.exceeded(a_claim(), one) is not None
+
+
+def waiting(uid: str, position: int, **given: Any) -> Any:
+    return a_claim(uid=uid, status={"phase": "Queued", "poolName": "web", "queuePosition": position}, **given)
+
+
+def an_allocator(*vms: WarmVM, pool: WarmPool | None = POOL) -> Allocator:
+    pools = warm_pool.SOURCE.store()
+    if pool is not None:
+        pools.put(pool.key, pool)
+    return Allocator(Stores(Store(), pools, a_cache(*vms)))
+
+
+def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
+    found = an_allocator(a_vm("a"))
+    found.join_queue(a_claim(uid="of an earlier term"), POOL, ClaimRecord())
+    claims = [
+        waiting("second", 2, annotations=by("bob")),
+        waiting("first", 1, annotations=by("ann")),
+        a_claim(uid="bound", status=bound_status("b"), annotations=by("ann")),
+        a_claim(uid="failed", status={"phase": "Failed", "poolName": "web"}),
+        a_claim(uid="new"),
+    ]
+    found.reset(claims)
+    assert found.queue(POOL.uid).first(9) == ["first", "second"]
+    assert (found.pools_with_queue(), found.demand.queued(POOL.uid)) == ([POOL.uid], 2)
+    assert found.next_claims(POOL.uid, 9) == ["first"], "one VM is ready"
+    assert found.next_claims(POOL.uid, 0) == []
+    assert found.quotas.exceeded(a_claim(annotations=by("ann")), a_pool(claimPolicy={"maxPerUser": 1})) is not None
+    assert found.quotas.exceeded(a_claim(annotations=by("bob")), a_pool(claimPolicy={"maxPerUser": 1})) is None
+    assert [found.record(each).vms_known for each in claims] == [False] * 5
+    assert found.record(a_claim(uid="later")).vms_known
+    found.reset([])
+    assert (found.pools_with_queue(), found.demand.queued(POOL.uid)) == ([], 0)
+
+
+def test_a_new_leader_waits_for_a_pool_that_is_not_stored() -> None:
+    found = an_allocator(pool=None)
+    found.reset([waiting("first", 1)])
+    assert found.pools_with_queue() == []
+
+
+def test_a_claim_that_leaves_gives_back_what_it_had() -> None:
+    vms = a_vm("a"), a_vm("b")
+    found, claim = an_allocator(*vms), a_claim()
+    found.ready.reset(vms)
+    record = found.record(claim)
+    assert record.vms_known
+    found.reserve(claim, POOL, vms[0], record)
+    found.reserve(claim, POOL, vms[1], record)
+    found.reject(claim, vms[1], record)
+    found.begin_creation(claim, POOL, "web-c", record)
+    other = found.candidate(a_claim(uid="other"), POOL)
+    assert (other, found.demand.creating(POOL.uid)) == (None, 1)
+    found.forget(claim.uid)
+    assert found.ready.count(POOL.uid) == 2
+    assert found.demand.creating(POOL.uid) == 0
+    assert found.quotas.exceeded(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
+    assert not found.record(claim).vms_known, "its VMs must be listed again"
+    found.claim_deleted(claim.uid)
+    assert found.record(claim).vms_known, "nothing is left of a deleted claim"
+
+
+@pytest.mark.parametrize(
+    ("status", "known"),
+    [({}, True), (bound_status("b"), False), ({"phase": "Failed"}, False)],
+    ids=["new", "bound", "finished"],
+)
+def test_the_vms_of_a_new_claim_are_known(status: Any, known: bool) -> None:
+    assert an_allocator().record(a_claim(status=status)).vms_known is known
+
+
+def test_a_pool_is_full_with_the_vms_that_are_being_created() -> None:
+    found, claim = an_allocator(a_vm("a")), a_claim()
+    assert not found.is_full(a_pool())
+    assert found.is_full(a_pool(maxTotal=1))
+    three = a_pool(maxTotal=3)
+    found.begin_creation(claim, three, "web-c", found.record(claim))
+    assert not found.is_full(three)
+    found.pool_creations.expect(three.uid, creates=["web-d"], now=0)
+    assert found.is_full(three)
+    found.cancel_creation(claim, three, "web-c", found.record(claim))
+    assert not found.is_full(three)
+    assert found.record(claim).creating == set()
+
+
+def test_a_refused_vm_is_not_tried_again_at_once() -> None:
+    vms = a_vm("a"), a_vm("b")
+    found, claim = an_allocator(*vms), a_claim()
+    found.ready.reset(vms)
+    record = found.record(claim)
+    first = found.candidate(claim, POOL)
+    assert first is not None
+    found.reserve(claim, POOL, first, record)
+    found.reject(claim, first, record)
+    second = found.candidate(claim, POOL)
+    assert second is not None
+    assert {first.uid, second.uid} == {"a", "b"}
+    found.reserve(claim, POOL, second, record)
+    assert found.candidate(a_claim(uid="other"), POOL) == first, "another claim may try it"

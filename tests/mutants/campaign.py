@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,7 @@ EQUIVALENT = "equivalent"
 CPU_SECONDS, START_CPU_SECONDS, FACTOR = 10.0, 20.0, 2.0
 """The tests of a mutant may take CPU_SECONDS of processor time more than FACTOR times all tests, and a new process
 START_CPU_SECONDS for its imports."""
-SECONDS = 600.0
+BASELINE_CPU_SECONDS, SECONDS = 600.0, 900.0
 """limit for a mutant that waits"""
 
 
@@ -72,22 +72,27 @@ class Campaign:
         os.chdir(self._root)
         with log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
             options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no"]
-            plugin = Session(self._root, self.target.files(self._root), work)
+            plugin = Session(self._root, self.target.files(self._root), work, (BASELINE_CPU_SECONDS, SECONDS))
             return pytest.main([*options, *self.target.tests], plugins=[plugin])
 
     def _result(self, session: Session, mutant: Mutant) -> Result:
         if mutant.key in REASONS:
             return Result(mutant.path, EQUIVALENT)
         cpu_seconds = self._cpu_seconds + FACTOR * session.seconds
-        outcome = session.outcome(mutant, cpu_seconds, SECONDS) or self._in_the_copy(mutant, cpu_seconds)
+        outcome = session.outcome(mutant, cpu_seconds, SECONDS)
+        if outcome is None:
+            outcome = self._in_the_copy(mutant, [self.target.first, self.target.tests], cpu_seconds)
+        elif outcome == SURVIVED:
+            calling = dict.fromkeys(item.nodeid.split("::")[0] for item in session.calling(mutant))
+            outcome = self._in_the_copy(mutant, [calling], cpu_seconds)
         return Result(mutant.path, outcome, mutant.diff() if outcome == SURVIVED else "")
 
-    def _in_the_copy(self, mutant: Mutant, cpu_seconds: float) -> str:
-        path = self._copy / mutant.path
+    def _in_the_copy(self, mutant: Mutant, rounds: Iterable[Iterable[str]], cpu_seconds: float) -> str:
+        path, outcome = self._copy / mutant.path, SURVIVED
         original = path.read_text()
         try:
             self._write(path, mutant.source)
-            for tests in filter(None, (self.target.first, self.target.tests)):
+            for tests in filter(None, rounds):
                 outcome = in_a_process(self._copy, tests, cpu_seconds + START_CPU_SECONDS, SECONDS)
                 if outcome != SURVIVED:
                     break

@@ -1,24 +1,27 @@
 """Tests that are collected once. For each mutant of a function, a fork replaces the function and runs the tests that
 call it. This takes a tenth of the time of a new process.
+
+A mutant that a fork notices is noticed. One that survives may not have run: a generator or a value was made when the
+tests were collected. So its tests run again in a new process.
 """
 
 from __future__ import annotations
 
-import gc
+import json
 import sys
+import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from tests.mutants.mutants import Mutant
-from tests.mutants.processes import in_a_fork
+from tests.mutants.processes import SURVIVED, in_a_fork
 
 Calls = dict[tuple[str, str], list[int]]
 """the numbers of the tests that call a function, by its file and its qualified name"""
@@ -31,9 +34,11 @@ class TestsFailed(Exception):
 class Session:
     """A plugin of pytest, which gives itself to `work` instead of running the tests once."""
 
-    def __init__(self, root: Path, files: list[str], work: Callable[[Session], None]) -> None:
+    def __init__(
+        self, root: Path, files: list[str], work: Callable[[Session], None], limits: tuple[float, float]
+    ) -> None:
         self._paths = {str(root / path): path for path in files}
-        self._work = work
+        self._work, self._limits = work, limits
         self._calls: Calls = defaultdict(list)
         self.seconds = 0.0
         """processor time of all tests"""
@@ -43,21 +48,34 @@ class Session:
         self._session = session
         if session.testsfailed:
             raise TestsFailed("tests cannot be collected")
-        began = time.process_time()
-        for number, item in enumerate(session.items):
-            with self._recorded(number):
-                following = session.items[number + 1] if number + 1 < len(session.items) else None
-                item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-        self.seconds = time.process_time() - began
-        if session.testsfailed:
-            raise TestsFailed("tests fail without a mutant")
-        forget()
+        with tempfile.NamedTemporaryFile("w+") as file:
+            # In a fork, so that what tests cache is not there for the mutants.
+            if in_a_fork(lambda: self._record(Path(file.name)), *self._limits) != SURVIVED:
+                raise TestsFailed("tests fail without a mutant")
+            self.seconds, calls = json.load(file)
+        for path, function, numbers in calls:
+            self._calls[path, function] = numbers
         self._work(self)
         return True
 
+    def _record(self, file: Path) -> bool:
+        began = time.process_time()
+        for number, item in enumerate(self._session.items):
+            with self._recorded(number):
+                self._run(item, self._session.items[number + 1 : number + 2])
+        calls = [(path, function, numbers) for (path, function), numbers in self._calls.items()]
+        file.write_text(json.dumps([time.process_time() - began, calls]))
+        return not self._session.testsfailed
+
+    def _run(self, item: pytest.Item, following: list[pytest.Item]) -> None:
+        item.config.hook.pytest_runtest_protocol(item=item, nextitem=following[0] if following else None)
+
+    def calling(self, mutant: Mutant) -> list[pytest.Item]:
+        return [self._session.items[number] for number in self._calls.get((mutant.path, mutant.function), ())]
+
     def outcome(self, mutant: Mutant, cpu_seconds: float, seconds: float) -> str | None:
         """None if a fork cannot tell: no test calls the function, or the mutant is in code of the module."""
-        items = [self._session.items[number] for number in self._calls.get((mutant.path, mutant.function), ())]
+        items = self.calling(mutant)
         original = _function(vars(sys.modules[_module_name(mutant.path)]), mutant.function) if items else None
         if original is None:
             return None
@@ -73,8 +91,7 @@ class Session:
         original.__code__ = mutated.__code__
         original.__defaults__, original.__kwdefaults__ = _defaults(original, mutated)
         for number, item in enumerate(items):
-            following = items[number + 1] if number + 1 < len(items) else None
-            item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            self._run(item, items[number + 1 : number + 2])
             if self._session.testsfailed:
                 return False
         return True
@@ -96,30 +113,6 @@ class Session:
             yield
         finally:
             sys.settrace(None)
-
-
-def forget() -> None:
-    """Empties what the tests have cached, which a mutant would not compute again."""
-    gc.unfreeze()
-    for each in gc.get_objects():
-        if type(each) is _CACHED:
-            each.cache_clear()
-        elif (names := _cached_properties(cast(Hashable, type(each)))) and isinstance(
-            values := getattr(each, "__dict__", None), dict
-        ):
-            for name in names:
-                values.pop(name, None)
-    gc.freeze()
-
-
-_CACHED = type(lru_cache(lambda: None))
-
-
-@cache
-def _cached_properties(kind: Hashable) -> frozenset[str]:
-    assert isinstance(kind, type)
-    members = [item for base in kind.__mro__ for item in base.__dict__.items()]
-    return frozenset(name for name, member in members if isinstance(member, cached_property))
 
 
 def _module_name(path: str) -> str:

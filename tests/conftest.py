@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -70,15 +71,22 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-@pytest.fixture(scope="session")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+@contextmanager
+def bare_control_plane(directory: Path) -> Iterator[StackPaths]:
     """A real etcd, API server and controller manager with all kinds of Poolhouse and none of its services.
 
-    All tests of a worker share it: each uses a namespace of its own and deletes its cluster-wide objects.
-    `control_plane.kubeconfig` is that of cluster-admin.
+    `kubeconfig` is that of cluster-admin.
     """
-    paths = StackPaths(tmp_path_factory.mktemp("control-plane"))
+    paths = StackPaths(directory)
     with stack(paths, *(option for name in SERVICES for option in ("--without", name))):
+        yield paths
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    """A control plane for few files of several packages, which stay with one worker. That of tests/cluster is another
+    one. Each test uses a namespace of its own and deletes its cluster-wide objects."""
+    with bare_control_plane(tmp_path_factory.mktemp("control-plane")) as paths:
         yield paths
 
 

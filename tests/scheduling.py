@@ -9,9 +9,16 @@ from __future__ import annotations
 
 SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
+    "tests/cluster/test_doctor.py": "`whole` of tests/cluster",
     "tests/cluster/test_monitoring.py": "`whole` of tests/cluster",
     "tests/cluster/test_policy_stack.py": "`whole` of tests/cluster",
+    "tests/cluster/test_pool_outage.py": "`whole` of tests/cluster",
+    "tests/cluster/test_pods.py": "`pods_stack` of tests/cluster",
     "tests/cluster/test_virtual_node": "`pods_stack` of tests/cluster",
+    "tests/charts/test_certificates.py": "`control_plane` of several packages",
+    "tests/charts/test_plain.py": "`control_plane` of several packages",
+    "tests/histories/test_api_server.py": "`control_plane` of several packages",
+    "tests/apimachinery/test_yaml_reader.py": "`control_plane` of several packages",
 }
 """servers that several files share, by the beginning of the files' paths"""
 APART = ("tests/cluster/test_warm_ec2.py",)

@@ -12,10 +12,18 @@ import pytest_asyncio
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.claiming import Counter, counter
 from tests.cluster.pooling import Place, namespace
-from tests.conftest import stack
+from tests.conftest import bare_control_plane, stack
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
 ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
+
+
+@pytest.fixture(scope="package")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+    """All tests of a worker share it: each uses a namespace of its own and deletes its cluster-wide objects. It ends
+    with the last of these tests, because servers at rest take processor time from the tests of other packages."""
+    with bare_control_plane(tmp_path_factory.mktemp("control-plane")) as paths:
+        yield paths
 
 
 @pytest_asyncio.fixture
@@ -26,8 +34,7 @@ async def place(control_plane: Any) -> AsyncIterator[Place]:
 
 @pytest.fixture(scope="package")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """An API server and the simulated engine. All tests of a worker share them, as they do `control_plane`. They end
-    with the last of these tests, because servers at rest take processor time from the tests of other packages."""
+    """An API server and the simulated engine. All tests of a worker share them, as they do `control_plane`."""
     paths = StackPaths(tmp_path_factory.mktemp("simulated"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths

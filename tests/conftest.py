@@ -27,8 +27,9 @@ from tests.scheduling import rank_of, unit_of
 START_SECONDS = 1500.0
 """With an empty cache the control plane is built first."""
 STOP_SECONDS = 180.0
-RARE_COLLECTIONS = "400"
-"""percent of new memory before Go collects garbage; servers that live for minutes need less processor time with it"""
+# How much new memory, in percent, Go programs of the tests (control planes, helm, kubectl) have before they collect
+# garbage. They need less processor time with it.
+os.environ.setdefault("GOGC", "400")
 RUNS_GUESTS = shutil.which("qemu-system-x86_64") is not None and Path("/usr/sbin/libvirtd").exists()
 
 EC2_FILES = (
@@ -90,11 +91,6 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPat
         yield paths
 
 
-def garbage_collection() -> str:
-    """The value of GOGC for the stacks of the tests."""
-    return os.environ.get("GOGC", RARE_COLLECTIONS)
-
-
 class stack:
     """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends."""
 
@@ -111,7 +107,6 @@ class stack:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "GOGC": garbage_collection()},
                 start_new_session=True,
                 preexec_fn=_end_with_the_tests,  # noqa: PLW1509 (nothing else in it can take a lock)
             )

@@ -32,7 +32,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.processes import find_processes
-from tests.conftest import garbage_collection, stack
+from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
 
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
@@ -226,7 +226,7 @@ def test_the_api_server_shows_its_certificate_to_the_webhook(whole: StackPaths) 
 
 
 def test_every_process_has_the_variable_of_its_stack_and_that_of_the_garbage_collector(whole: StackPaths) -> None:
-    wanted = {f"POOLHOUSE_DIR={whole.dir}".encode(), f"GOGC={garbage_collection()}".encode()}
+    wanted = {f"POOLHOUSE_DIR={whole.dir}".encode(), f"GOGC={os.environ['GOGC']}".encode()}
     for part in status(whole)["parts"]:
         assert wanted <= set(Path(f"/proc/{part['pid']}/environ").read_bytes().split(b"\0")), part["name"]
 

@@ -146,31 +146,34 @@ def _left(time: timedelta) -> str:
 def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
     """Keep the VM of a claim longer. The pool's claimPolicy.maxTTLSeconds is the limit."""
 
-    @again_if_changed
-    async def write(api: Api) -> tuple[str, str]:
-        from poolhouse.cli.resources import CLAIMS
-
-        document = await api.get(CLAIMS, cluster.namespace, name)
-        metadata, before = document["metadata"], (document.get("status") or {}).get("expiresAt")
-        change = {
-            "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-            "spec": {"ttlSeconds": extended_ttl(document, round(seconds))},
-        }
-        generation = (await api.patch(CLAIMS, cluster.namespace, name, change))["metadata"]["generation"]
-        async with asyncio.timeout(EXTEND_SECONDS):
-            while True:
-                document = await api.get(CLAIMS, cluster.namespace, name)
-                status = document.get("status") or {}
-                if int(status.get("observedGeneration") or 0) >= generation:
-                    after = str(status.get("expiresAt") or "")
-                    return after, _extended(name, before, after, seconds)
-                await asyncio.sleep(POLL_SECONDS)
-
     try:
-        end, message = cluster.run(write)
+        end, message = cluster.run(lambda api: extend_claim(api, cluster.namespace, name, seconds))
     except TimeoutError:
         raise Unreachable(f"the spec of {name} is extended, and no controller has seen it yet") from None
     print_result(output, message, name=name, expiresAt=end or None)
+
+
+@again_if_changed
+async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> tuple[str, str]:
+    """Returns the new end of the claim, and a sentence about it. Raises `TimeoutError` if no controller sees it,
+    or `Failed`."""
+    from poolhouse.cli.resources import CLAIMS
+
+    document = await api.get(CLAIMS, namespace, name)
+    metadata, before = document["metadata"], (document.get("status") or {}).get("expiresAt")
+    change = {
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"ttlSeconds": extended_ttl(document, round(seconds))},
+    }
+    generation = (await api.patch(CLAIMS, namespace, name, change))["metadata"]["generation"]
+    async with asyncio.timeout(EXTEND_SECONDS):
+        while True:
+            document = await api.get(CLAIMS, namespace, name)
+            status = document.get("status") or {}
+            if int(status.get("observedGeneration") or 0) >= generation:
+                after = str(status.get("expiresAt") or "")
+                return after, _extended(name, before, after, seconds)
+            await asyncio.sleep(POLL_SECONDS)
 
 
 def extended_ttl(document: Json, seconds: int) -> int:

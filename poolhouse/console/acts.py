@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+import click
+
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
@@ -17,12 +19,14 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.cli import detach, rollout
 from poolhouse.cli.claim_status import FINISHED
+from poolhouse.cli.claims import extend_claim
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
-from poolhouse.cli.parameters import qualified_name, short_name
+from poolhouse.cli.parameters import Duration, qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
 from poolhouse.cli.undo import undo_update
 from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Run, Target, Values
+from poolhouse.console.claim_page import CONNECTED
 from poolhouse.console.cluster_state import Right
 from poolhouse.console.page import object_path
 from poolhouse.console.vm_power import POWER_ACTS
@@ -248,6 +252,22 @@ async def _release(api: Api, cluster: Cluster, target: Target, values: Values) -
     return f"{target.name} is released"
 
 
+async def _extend(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+    text = values.get("by", "").strip()
+    try:
+        seconds = Duration().convert(text, None, None)
+    except click.UsageError:
+        raise Failed(f"by: must be a time such as 600, 30m or 2h, not {text!r}") from None
+    try:
+        return (await extend_claim(api, target.namespace, target.name, seconds))[1]
+    except TimeoutError:
+        raise Failed(f"the spec of {target.name} is extended, and no controller has seen it yet") from None
+
+
+def _expires(target: Target) -> bool:
+    return bool(target.status.get("expiresAt")) and target.status.get("phase") in CONNECTED
+
+
 def _released(target: Target, values: Values) -> str:
     vm = (target.status.get("vmRef") or {}).get("name") or (target.status.get("instanceRef") or {}).get("id")
     return f"{vm} and its disks are deleted." if vm else "The claim does not get a VM any more."
@@ -395,6 +415,17 @@ ACTS: tuple[Act, ...] = (
             Field("name", "Name", help="Empty: a random name."),
             Field("ttl", "Release after (seconds)", type="number", help="Empty: the pool's limit."),
         ),
+    ),
+    Act(
+        "extend",
+        "Extend",
+        (CLAIM.kind,),
+        "Keeps the VM longer, up to the limit of the pool.",
+        lambda target: f"poolhouse claim extend {target.name} --by {{by}}",
+        _extend,
+        _patch,
+        fields=(Field("by", "Longer by", lambda target: "1h", help="600, 30m or 2h.", required=True),),
+        available=lambda target: not target.spec.get("release") and _expires(target),
     ),
     Act(
         "release",

@@ -33,6 +33,7 @@ from poolhouse.cli.pools import list_revisions
 from poolhouse.console import (
     acts,
     change,
+    claim_page,
     fleet_page,
     hardware_page,
     policies_page,
@@ -200,6 +201,8 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
             parts += await _pool_parts(context, document, query)
         case _ if kind is REPLICA_SET:
             parts += await _replica_set_parts(context, document, query)
+        case _ if kind is CLAIM:
+            parts.append(Part("claim", "claim.html", await claim_page.access(context.state, document)))
         case _ if kind is WARM_POOL:
             now = context.state.now()
             parts += [

@@ -19,8 +19,11 @@ STYLES: Mapping[str, Sequence[str]] = {"console": ("xterm.css",), "vnc": ()}
 
 async def links(state: ClusterState, namespace: str, name: str) -> list[Json]:
     """The link to each stream of a VM that runs, and which right the user lacks for it."""
-    if state.pools.vmis.get((namespace, name)) is None:
-        return []
+    return [] if state.pools.vmis.get((namespace, name)) is None else await offered(state, namespace, name)
+
+
+async def offered(state: ClusterState, namespace: str, name: str) -> list[Json]:
+    """The links for a user who may know that the VM runs without the right to list VMIs."""
     missing = await state.missing_rights(map(right, LABELS), namespace)
     return [
         {

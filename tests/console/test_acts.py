@@ -61,6 +61,11 @@ STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
         pytest.param(target(SET), ["scale", "pause"], id="a replica set"),
         pytest.param(target(WARM), ["scale", "pause", "claim"], id="a warm pool"),
         pytest.param(target(CLAIM, status={"phase": "Ready"}), ["release"], id="a claim"),
+        pytest.param(
+            target(CLAIM, status={"phase": "Ready", "expiresAt": "2026-03-01T12:00:00Z"}),
+            ["extend", "release"],
+            id="a claim that expires",
+        ),
         pytest.param(target(CLAIM, status={"phase": "Released"}), [], id="a claim that has ended"),
         pytest.param(target(CLAIM, {"release": True}), [], id="a claim that is being released"),
         pytest.param(target(POLICY), [], id="a policy"),
@@ -100,6 +105,7 @@ def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[st
         ("undo", target(POOL), {"revision": "3"}, "poolhouse rollout undo web --to-revision 3 -n shop"),
         ("claim", target(WARM), {"name": "", "ttl": ""}, "poolhouse claim --pool web -n shop"),
         ("claim", target(WARM), {"name": "a b", "ttl": "60"}, "poolhouse claim 'a b' --pool web --ttl 60 -n shop"),
+        ("extend", target(CLAIM), {"by": "2h"}, "poolhouse claim extend web --by 2h -n shop"),
         ("release", target(CLAIM), {}, "poolhouse release web -n shop"),
         ("vm-stop", target(VM), {}, "virt stop web -n shop"),
         ("vm-pause", target(VM), {}, "virt pause vm web -n shop"),
@@ -121,7 +127,7 @@ def test_an_act_shows_its_command(name: str, found: Target, values: dict[str, st
 
 @pytest.mark.parametrize("act", ACTS, ids=lambda act: act.name)
 def test_a_command_of_poolhouse_exists_with_its_options(act: Any) -> None:
-    values = {"replicas": "1", "revision": "1", "step": "1", "name": "mine", "ttl": "60", "snapshot": "s"}
+    values = {"replicas": "1", "revision": "1", "step": "1", "name": "mine", "ttl": "60", "snapshot": "s", "by": "1h"}
     for kind in act.kinds:
         words = shlex.split(act.shell(target(kind), values))[1:]
         if words[0] != "poolhouse":

@@ -347,3 +347,61 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
     shown = text(answer)
     assert "1 action in 1 round, if all succeed." in shown
     assert "1 Update web-1 the template has changed: it halts the VM" in shown
+
+
+CLAIM_STATUS = {
+    "phase": "Ready",
+    "poolName": "ci",
+    "vmRef": {"name": "ci-1", "uid": "v"},
+    "addresses": ["10.0.0.1"],
+    "expiresAt": "2126-03-01T12:00:00.000000Z",
+}
+
+
+def claim(**status: Any) -> Json:
+    metadata = {"name": "mine", "namespace": "shop", "uid": "c", "annotations": {meta.REQUESTER: "ann"}}
+    return {"metadata": metadata, "spec": {}, "status": {**CLAIM_STATUS, **status}}
+
+
+class Reviews:
+    """An API server that refuses the user some rights, and has no events."""
+
+    def __init__(self, *refused: str) -> None:
+        self._refused = refused
+        self.now = lambda: datetime.now(UTC)
+
+    async def request(self, method: str, path: str, *, body: Json) -> Json:
+        asked = body["spec"]["resourceAttributes"]
+        return {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self._refused}}
+
+    async def list(self, *_: Any, **__: Any) -> tuple[list[Json], str]:
+        return [], "1"
+
+
+async def test_the_page_of_a_claim_has_what_its_user_needs(client: Client) -> None:
+    client.add("VirtualMachineClaim", claim())
+    client.state.api = cast(Api, Reviews())
+    page = await client.get("/vmclaim/shop/mine")
+    shown = text(page)
+    for part in ("Address 10.0.0.1", "Held until 2126-03-01T12:00:00Z (in ", "Requested by ann", "Extend…", "Release…"):
+        assert part in shown
+    assert "kubectl poolhouse ssh mine USER -n shop" in shown
+    for path in ("vm/shop/ci-1", "vmwp/shop/ci", "console/shop/ci-1", "vnc/shop/ci-1"):
+        assert f'href="/{TOKEN}/{path}"' in page.text
+
+
+async def test_a_claim_links_to_nothing_that_its_user_may_not_see(client: Client) -> None:
+    client.add("VirtualMachineClaim", claim())
+    client.state.api = cast(Api, Reviews("get virtualmachines", "get virtualmachineinstances"))
+    page = await client.get("/vmclaim/shop/mine")
+    assert "VM ci-1" in text(page)
+    assert "Screen: you may not get virtualmachineinstances/vnc here" in text(page)
+    assert not any(f'href="/{TOKEN}/{each}/shop/ci-1"' in page.text for each in ("vm", "console", "vnc"))
+
+
+@pytest.mark.parametrize("phase", ["Queued", "Released", "Failed"])
+async def test_a_claim_without_a_vm_offers_no_way_to_it(client: Client, phase: str) -> None:
+    client.add("VirtualMachineClaim", claim(phase=phase, finishedAt="2026-03-01T12:00:00Z"))
+    client.state.api = cast(Api, Reviews())
+    shown = text(await client.get("/vmclaim/shop/mine"))
+    assert not any(part in shown for part in ("kubectl poolhouse ssh", "Screen", "Held until", "Extend"))

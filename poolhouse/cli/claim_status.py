@@ -15,8 +15,8 @@ STEPS = {
 """the steps of a claim in its `status.timings`, in their order"""
 
 
-def describe(name: str, status: Json, told: str = "") -> str:
-    """The state of the claim, with the reason unless `told` has it already."""
+def describe(name: str, status: Json, told: str = "", *, yours: bool = True) -> str:
+    """The state of the claim, with the reason unless `told` has it already. `yours`: whether its user reads it."""
     phase = status.get("phase") or "Pending"
     if phase != "Ready":
         place = f", position {status['queuePosition']} in the queue" if status.get("queuePosition") else ""
@@ -30,7 +30,7 @@ def describe(name: str, status: Json, told: str = "") -> str:
     vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
     until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
-    return f"{name}: {vm} is yours{where}: {status.get('launchType')}{took}{until}"
+    return f"{name}: {vm} is {'yours' if yours else 'in use'}{where}: {status.get('launchType')}{took}{until}"
 
 
 def to_the_second(time: str) -> str:

@@ -109,7 +109,7 @@ def _pause_command(paused: bool) -> Callable[[Target], str]:
         if target.kind == POOL_KIND:
             return f"poolhouse rollout {'pause' if paused else 'resume'} {target.name}"
         text = "true" if paused else "false"
-        return f'patch {short(target)} --type merge -p \'{{"spec":{{"paused":{text}}}}}\''
+        return f'patch {qualified_name(target.kind, target.name)} --type merge -p \'{{"spec":{{"paused":{text}}}}}\''
 
     return command
 

@@ -132,17 +132,19 @@ OPTIONAL: Mapping[str, Any] = {"budget": None, "problem": "", "namespace": "", "
 
 
 def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
-    """The lost connection once, the kinds that the user may not list, and each other problem with its kinds."""
-    lost, hidden = "", []
+    """The lost connection once, the kinds that the user may not list or watch, and each other problem."""
+    lost = ""
+    hidden, unwatched = list[str](), list[str]()
     others: dict[str, list[str]] = {}
     for plural, error in problems.items():
         if isinstance(error, Forbidden):
-            hidden.append(plural)
+            (unwatched if error.call.startswith("watch ") else hidden).append(plural)
         elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
             lost = lost or str(error)
         else:
             others.setdefault(str(error), []).append(plural)
-    return {"lost": lost, "hidden": hidden, "others": [(", ".join(kinds), text) for text, kinds in others.items()]}
+    told = [(", ".join(kinds), text) for text, kinds in others.items()]
+    return {"lost": lost, "hidden": hidden, "unwatched": unwatched, "others": told}
 
 
 PROXY_ERRORS = (502, 503, 504)

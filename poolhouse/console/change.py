@@ -21,6 +21,7 @@ from poolhouse.cli.cluster import Cluster, with_namespace
 from poolhouse.cli.foreign_kinds import refuse_foreign
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
+from poolhouse.cli.parameters import qualified_name
 from poolhouse.cli.plan import pool_answer, pool_snapshot, replica_set_answer, replica_set_snapshot, update_lines
 from poolhouse.cli.policy import impact_of
 from poolhouse.cli.pools import BURST
@@ -295,7 +296,8 @@ async def _compared(state: ClusterState, before: Json | None, after: Json) -> li
 def _command(change: Change) -> str:
     if change.edited is None or change.stored is None:
         return "kubectl apply -f FILE"
-    return f"kubectl edit {_title(change)}" + (f" -n {change.namespace}" if change.namespace else "")
+    namespace = f" -n {change.namespace}" if change.namespace else ""
+    return f"kubectl edit {qualified_name(change.kind.kind, change.name)}{namespace}"
 
 
 def _titled(document: Json | None, kind: Kind) -> Json | None:

@@ -47,7 +47,7 @@ from poolhouse.console import (
     words,
 )
 from poolhouse.console.act import VM, Act, Target
-from poolhouse.console.cluster_state import ClusterState
+from poolhouse.console.cluster_state import ClusterState, Right
 from poolhouse.console.computations import TooExpensive
 from poolhouse.console.overview import overview
 from poolhouse.console.page import Page, Part, Query, object_path
@@ -194,7 +194,7 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
     kind = next((kind for kind in KINDS if kind.short_name == short), None)
     document = context.state.get(kind.kind, (namespace, name)) if kind else None
     if kind is None or document is None:
-        raise Missing(f"There is no {short} {name}" + (f" in namespace {namespace}." if namespace else "."))
+        raise Missing(_absence(context.state, kind, short, namespace, name))
     parts = [await _head(context, kind, document)]
     match kind:
         case _ if kind is POOL:
@@ -213,6 +213,16 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
             ]
     parts.append(await _events(context, kind, namespace, name))
     return Page(f"{short}/{name}", parts)
+
+
+def _absence(state: ClusterState, kind: Kind | None, short: str, namespace: str, name: str) -> str:
+    """Why there is no page of an object: it does not exist, or the user may not see whether it does."""
+    place = f" in namespace {namespace}" if namespace else ""
+    if kind is not None and isinstance(state.problems.get(kind.plural), Forbidden):
+        right = Right("list", Resource.of(kind))
+        scope = f"namespace {state.namespace}" if state.namespace else "all namespaces"
+        return f"You may not see whether there is a {short} {name}{place}: the right to {right} in {scope} is missing."
+    return f"There is no {short} {name}{place}."
 
 
 async def _head(context: Context, kind: Kind, document: Json) -> Part:

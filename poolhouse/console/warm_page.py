@@ -166,7 +166,7 @@ def claims_table(state: ClusterState, query: Query, now: datetime, pool: tuple[s
             "phase": status.get("phase") or "Pending",
             "state": assess(each).state if status.get("phase") not in CLAIM.phases.finished else "",
             "requester": requester,
-            "message": describe(metadata["name"], status),
+            "message": describe(metadata["name"], status, yours=requester == state.user),
             "age": words.age(metadata.get("creationTimestamp"), now),
             "created": metadata.get("creationTimestamp") or "",
         }

@@ -33,6 +33,7 @@ def ended(*revisions: str) -> Json:
 STOPPED, RUNNING, PAUSED = ({"printableStatus": each} for each in ("Stopped", "Running", "Paused"))
 WARM_POOL_OWNER = [{"kind": WARM, "name": "ci", "uid": "u", "controller": True}]
 UPDATING = {"currentRevision": "web-1", "updateRevision": "web-2"}
+MERGE = "--type merge -p"
 STEPS = {"updateStrategy": {"proactive": {"steps": [{"pause": {}}]}}}
 
 
@@ -98,8 +99,18 @@ def test_an_object_offers_the_acts_that_make_sense(found: Target, names: list[st
         ("scale", target(POOL), {"replicas": "5"}, "scale virtualmachinepool.kubevirt.io/web --replicas=5 -n shop"),
         ("scale", target(POOL), {}, "scale virtualmachinepool.kubevirt.io/web --replicas={replicas} -n shop"),
         ("pause", target(POOL), {}, "poolhouse rollout pause web -n shop"),
-        ("pause", target(SET), {}, """patch vmirs/web --type merge -p '{"spec":{"paused":true}}' -n shop"""),
-        ("resume", target(WARM), {}, """patch vmwp/web --type merge -p '{"spec":{"paused":false}}' -n shop"""),
+        (
+            "pause",
+            target(SET),
+            {},
+            f'patch virtualmachineinstancereplicaset.kubevirt.io/web {MERGE} \'{{"spec":{{"paused":true}}}}\' -n shop',
+        ),
+        (
+            "resume",
+            target(WARM),
+            {},
+            f'patch virtualmachinewarmpool.poolhouse.dev/web {MERGE} \'{{"spec":{{"paused":false}}}}\' -n shop',
+        ),
         ("promote", target(POOL), {"step": "2"}, "poolhouse rollout promote web --step 2 -n shop"),
         ("undo", target(POOL), {"revision": ""}, "poolhouse rollout undo web -n shop"),
         ("undo", target(POOL), {"revision": "3"}, "poolhouse rollout undo web --to-revision 3 -n shop"),

@@ -405,3 +405,67 @@ async def test_a_claim_without_a_vm_offers_no_way_to_it(client: Client, phase: s
     client.state.api = cast(Api, Reviews())
     shown = text(await client.get("/vmclaim/shop/mine"))
     assert not any(part in shown for part in ("kubectl poolhouse ssh", "Screen", "Held until", "Extend"))
+
+
+def refuse(client: Client, kind: str, verb: str) -> None:
+    """The API server refuses the user to list or watch the kind."""
+    for informer in client.state.informers:
+        if informer.resource.kind == kind:
+            call = f"{verb} {informer.resource.plural}"
+            informer.reflector.error = Forbidden("no", status=403, call=call)
+
+
+async def test_a_user_without_the_right_to_list_learns_which_right_is_missing(client: Client) -> None:
+    refuse(client, "VirtualMachinePool", "list")
+    answer = await client.get("/vmpool/shop/web")
+    assert answer.status_code == 404
+    assert (
+        "You may not see whether there is a vmpool web in namespace shop: "
+        "the right to list virtualmachinepools in all namespaces is missing."
+    ) in text(answer)
+
+
+async def test_a_kind_that_is_listed_and_not_watched_is_not_called_hidden(client: Client) -> None:
+    refuse(client, "VirtualMachineWarmPool", "watch")
+    page = text(await client.get("/warm"))
+    assert "Changes appear later, because you may not watch them: virtualmachinewarmpools." in page
+    assert "Not shown" not in page
+
+
+async def test_no_events_are_not_taken_for_no_past(client: Client) -> None:
+    client.add("VirtualMachineClaim", claim())
+    client.state.api = cast(Api, Reviews())
+    assert "There are no events about it. Kubernetes keeps events for an hour, and sums up many" in text(
+        await client.get("/vmclaim/shop/mine")
+    )
+
+
+@pytest.mark.parametrize(
+    ("running", "says"),
+    [
+        pytest.param(3, "Disruption budget: 1 of 1 in use", id="within the budget"),
+        pytest.param(1, "Disruption budget: used up, 3 VMs are missing or being updated, 1 may be", id="beyond it"),
+    ],
+)
+async def test_a_disruption_budget_never_has_more_in_use_than_it_allows(
+    client: Client, running: int, says: str
+) -> None:
+    client.add("VirtualMachinePool", pool(4))
+    for number in range(1, running + 1):
+        client.add(VM.kind, vm(number))
+        client.add(VMI.kind, vmi(number, "node"))
+    assert says in text(await client.get("/vmpool/shop/web"))
+
+
+async def test_the_claim_of_another_user_is_not_called_yours(client: Client) -> None:
+    client.add("VirtualMachineClaim", claim())
+    assert "mine: ci-1 is in use at 10.0.0.1" in text(await client.get("/warm"))
+    client.state.user = "ann"
+    assert "mine: ci-1 is yours at 10.0.0.1" in text(await client.get("/warm"))
+
+
+async def test_the_overview_separates_the_message_from_the_vm_of_a_claim(client: Client) -> None:
+    lost = {"type": "Stalled", "status": "True", "reason": "VMLost", "message": "not by the controllers"}
+    failed = claim(phase="Bound", observedGeneration=1, conditions=[lost])
+    client.add("VirtualMachineClaim", {**failed, "metadata": {**failed["metadata"], "generation": 1}})
+    assert "not by the controllers; ci-1 at 10.0.0.1" in text(await client.get("/"))

@@ -60,6 +60,8 @@ def test_the_overview_counts_states() -> None:
     ("error", "part"),
     [
         pytest.param(Forbidden("no", status=403), "hidden", id="a missing right"),
+        pytest.param(Forbidden("no", status=403, call="list nodes"), "hidden", id="no right to list"),
+        pytest.param(Forbidden("no", status=403, call="watch nodes"), "unwatched", id="no right to watch"),
         pytest.param(Unauthorized("the token has expired", status=401), "others", id="credentials that are not valid"),
         pytest.param(Unreachable("refused", reason="ClientConnectorError"), "lost", id="no connection"),
         pytest.param(Unavailable("bad gateway", status=502), "lost", id="a proxy whose API server is away"),

@@ -15,24 +15,26 @@ from poolhouse.console.page import Page, Part, Query, Slice, matches, object_pat
 ORDER = {"Degraded": 0, "Progressing": 1, "Suspended": 2, "Healthy": 3}
 
 
-def overview(state: ClusterState, query: Query) -> Page:
-    now = state.now()
-    rows = [row for kind in KINDS for row in _rows(state, kind, now)]
+async def overview(state: ClusterState, query: Query) -> Page:
+    found = [(kind, state.list(kind)) for kind in KINDS]
+    rows = await state.compute(_rows, found, state.now())
+    shown = await state.compute(table, rows, query)
     # In a namespace nobody expects objects that are in none, and no Role of the namespace allows to list them.
     unlisted = state.unlisted(*(kind for kind in KINDS if kind.namespaced or state.namespace is None))
     return Page(
         "Overview",
         [
             Part("summary", "summary.html", summary(rows, query)),
-            Part("objects", "objects.html", table(rows, query) | {"unlisted": unlisted}),
+            Part("objects", "objects.html", shown | {"unlisted": unlisted}),
         ],
     )
 
 
-def _rows(state: ClusterState, kind: Kind, now: datetime) -> list[Json]:
+def _rows(found: list[tuple[Kind, list[Json]]], now: datetime) -> list[Json]:
     return [
         {**object_row(kind, each, now), "short": kind.short_name, "path": path_of(kind.short_name, each)}
-        for each in current(state.list(kind), kind, now)
+        for kind, documents in found
+        for each in current(documents, kind, now)
     ]
 
 

@@ -77,7 +77,7 @@ class Missing(Exception):
 
 
 async def overview_page(context: Context, query: Query) -> Page:
-    return overview(context.state, query)
+    return await overview(context.state, query)
 
 
 async def change_page(context: Context, query: Query) -> Page:
@@ -142,15 +142,15 @@ async def fleet(context: Context, query: Query) -> Page:
     cluster = replace(context.cluster, namespace=state.namespace or context.cluster.namespace, everywhere=everywhere)
     stamp = int(state.now().timestamp()) // fleet_page.FRESH_SECONDS
     reports, refused = await state.remember(("fleet",), stamp, lambda: collect(state.api, cluster))
-    return Page(
-        "Hardware", [Part("fleet", "fleet.html", fleet_page.table(reports, refused, query))], "fleet", live=False
-    )
+    found = await state.compute(fleet_page.table, reports, refused, query)
+    return Page("Hardware", [Part("fleet", "fleet.html", found)], "fleet", live=False)
 
 
 async def policies(context: Context, query: Query) -> Page:
     state = context.state
     labels = await _namespace_labels(state)
-    found = policies_page.matrix(state.pools.vmis, state.list(MIGRATION_POLICY), labels or {}, state.now())
+    vmis, documents = state.pools.vmis.all(), state.list(MIGRATION_POLICY)
+    found = await state.compute(policies_page.matrix, vmis, documents, labels or {}, state.now())
     without, impact = query.get("without", ""), None
     if without:
         impact = await _impact(state, without)

@@ -162,6 +162,8 @@ COMPUTED = {
         "controllers/replicaset/simulate.py:simulate",
         "poolhouse/console/replica_set_page.py:members",
     ),
+    "/": ("poolhouse/console/overview.py:_rows", "poolhouse/console/overview.py:table"),
+    "/policies": ("poolhouse/console/policies_page.py:matrix",),
     "/vm/shop/web-1": (PLANS_POOL, "controllers/pool/simulate.py:simulate", "poolhouse/cli/vm_facts.py:pool_facts"),
 }
 

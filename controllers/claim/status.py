@@ -207,7 +207,8 @@ def releasing(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
 
 
 def released(s: ClaimSnapshot, now: datetime) -> ClaimStatus:
-    return _finished(s, "Released", Failure(ClaimReason.RELEASED, "the claim was released and its VM is gone"), now)
+    vm = "and its VM is gone" if s.claim.vm_uid else "before it had a VM"
+    return _finished(s, "Released", Failure(ClaimReason.RELEASED, f"the claim was released {vm}"), now)
 
 
 def expired(s: ClaimSnapshot, now: datetime) -> ClaimStatus:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shlex
 import shutil
@@ -18,7 +19,7 @@ from uuid import uuid4
 import click
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.claim_status import FINISHED, describe
+from poolhouse.cli.claim_status import FINISHED, describe, limited_by_pool
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.live import StatusLine
@@ -56,7 +57,9 @@ class NotReached(Failed):
     help="Default: the default pool of the namespace.",
 )
 @click.option("--ttl", type=Duration(), help="Release the VM after this time: 600, 10m or 2h.")
-@click.option("--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Default: the pool's spec.onEmpty.")
+@click.option(
+    "--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Default: claimPolicy.onEmpty of the pool."
+)
 @click.option("--instancetype", help="Default: the pool's.")
 @click.option("--image", help="Default: the pool's.")
 @click.option("--placement", help="Default: any placement of the pool.")
@@ -113,7 +116,9 @@ def claim(
             if keep:
                 echo(f"{new.name} waits on; `poolhouse release {new.name}` cancels it", err=True)
             raise
-        _report(new.name, status, output, wait_seconds)
+        _report(new.name, status, output, wait_seconds, release_after)
+        if notice := limited_by_pool(status, ttl):
+            echo(f"{new.name}: {notice}", err=True)
         if ssh and not (command or release_after):
             _become(cluster, ssh_arguments(cluster, ssh, status))
         if ssh:
@@ -185,6 +190,8 @@ async def _create(api: Api, body: Json, *, unique: bool) -> Json:
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     try:
         return await api.create(CLAIMS, body)
+    except AlreadyExists:
+        raise Failed(await _describe_existing(api, namespace, name)) from None
     except WebhookFailed:
         raise  # nothing was created
     except OUTCOME_UNKNOWN as error:
@@ -196,6 +203,17 @@ async def _create(api: Api, body: Json, *, unique: bool) -> Json:
         return await api.create(CLAIMS, body)
     except AlreadyExists:
         return await api.get(CLAIMS, namespace, name)
+
+
+async def _describe_existing(api: Api, namespace: str, name: str) -> str:
+    from poolhouse.cli.resources import CLAIMS
+    from poolhouse.runtime.errors import ApiError
+
+    phase = ""
+    with contextlib.suppress(ApiError):
+        phase = ((await api.get(CLAIMS, namespace, name)).get("status") or {}).get("phase") or "Pending"
+    delete = f", or run `kubectl delete vmclaim {name} -n {namespace}` first" if phase in FINISHED else ""
+    return f"the claim {name} exists already{f' and is {phase}' if phase else ''}; give another name{delete}"
 
 
 async def _why_not_served(api: Api, body: Json) -> str:
@@ -215,7 +233,7 @@ async def _why_not_served(api: Api, body: Json) -> str:
     return f"{found.reason}: {found.message}" if isinstance(found, Failure) else ""
 
 
-def _report(name: str, status: Json, output: str, waited_seconds: float | None) -> None:
+def _report(name: str, status: Json, output: str, waited_seconds: float | None, release_after: bool) -> None:
     """Prints the claim. Raises an error if it has ended, or is not Ready after the wait."""
     phase = status.get("phase") or "Pending"
     if shown := is_structured(output):
@@ -225,8 +243,8 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None) 
     if phase in FINISHED:
         raise Failed(describe(name, status), shown=shown)
     if waited_seconds is not None and phase != "Ready":
-        waited = f"not Ready after {waited_seconds:g} s, `poolhouse release {name}` cancels it"
-        raise Unreachable(f"{describe(name, status)}; {waited}", shown=shown)
+        end = "so it is released" if release_after else f"`poolhouse release {name}` cancels it"
+        raise Unreachable(f"{describe(name, status)}; not Ready after {waited_seconds:g} s, {end}", shown=shown)
     if output == "text":
         echo(describe(name, status))
 

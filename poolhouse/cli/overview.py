@@ -61,7 +61,8 @@ def overview(cluster: Cluster, wrong: bool, watch: bool, output: str) -> None:
     """Show all pools, replica sets, warm pools, claims and migration policies, with their health.
 
     The state is Healthy, Progressing, Suspended or Degraded, by the conditions Ready, Reconciling and Stalled, as in
-    Argo CD. Finished claims are left out. If Poolhouse itself does not work, a line on stderr says so.
+    Argo CD. Claims are left out once they are released or expired, and an hour after they failed. If Poolhouse itself
+    does not work, a line on stderr says so.
     """
     view = View(cluster, wrong, output)
     if watch:

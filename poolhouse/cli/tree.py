@@ -64,12 +64,14 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
         found, hidden = await _objects(api, cluster.namespace)
         root = build_tree(found, kind, rest)
         if root is None and kind in hidden:
-            raise Failed(f"you may not list {kind}s in namespace {cluster.namespace}")
+            root = build_tree([*found, *await _read(api, cluster.namespace, kind, rest)], kind, rest)
         if hidden and hidden != told:
             told[:] = hidden
             echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
         if root is None:
-            raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}")
+            others = [f"{short_name(each['kind'])}/{rest}" for each in found if each["metadata"]["name"] == rest]
+            hint = f"; there is {' and '.join(others)}" if others else ""
+            raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}{hint}")
         return root
 
     def lines(root: Node) -> list[str]:
@@ -177,6 +179,19 @@ def _retained_for(document: Json) -> str:
 
 def _name(document: Json) -> str:
     return f"{short_name(document['kind'])}/{document['metadata']['name']}"
+
+
+async def _read(api: Api, namespace: str, kind: str, name: str) -> list[Json]:
+    """The object, if it exists. Raises `Failed` for a user who may neither list the objects of the kind nor read it."""
+    from poolhouse.runtime.errors import Forbidden, NotFound
+
+    resource = next(Resource.of(each) for each in TREE_KINDS if each.kind == kind)
+    try:
+        return [{**await api.get(resource, namespace, name), "kind": kind}]
+    except Forbidden:
+        raise Failed(f"you may neither list {kind}s in namespace {namespace} nor read {name}") from None
+    except NotFound:
+        return []
 
 
 async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:

@@ -16,8 +16,10 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli import claim as module
 from poolhouse.cli import release
 from poolhouse.cli.claim import claim, describe, ssh_arguments, unreachable
+from poolhouse.cli.claim_status import limited_by_pool
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
+from poolhouse.cli.output import Unreachable as Late
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
@@ -57,6 +59,36 @@ UNWELL = {"type": "Ready", "status": "False", "reason": "NoAnswer", "message": "
 )
 def test_a_claim(status: Json, expected: str) -> None:
     assert describe("mine", status) == expected
+
+
+@pytest.mark.parametrize(
+    ("release_after", "expected"),
+    [(False, "not Ready after 6 s, `poolhouse release mine` cancels it"), (True, "after 6 s, so it is released")],
+)
+def test_what_happens_to_a_claim_that_is_not_ready_in_time(release_after: bool, expected: str) -> None:
+    with pytest.raises(Late, match=expected):
+        module._report("mine", {}, "text", 6.0, release_after)
+
+
+@pytest.mark.parametrize(
+    ("ttl", "expires", "expected"),
+    [
+        pytest.param(3600.0, "2026-11-21T13:00:00.000000Z", "", id="the time that the user asked for"),
+        pytest.param(None, "2026-11-21T13:00:00.000000Z", "", id="no time was asked for"),
+        pytest.param(7200.0, None, "", id="the claim does not expire"),
+        pytest.param(
+            7200.0,
+            "2026-11-21T13:00:00.000000Z",
+            "it has its VM for 3600 s instead of 7200: claimPolicy.maxTTLSeconds of the pool",
+            id="the pool allows less",
+        ),
+    ],
+)
+def test_a_user_learns_that_the_pool_shortens_the_time_of_a_claim(
+    ttl: float | None, expires: str | None, expected: str
+) -> None:
+    status = {**READY, "boundAt": "2026-11-21T12:00:00.000000Z", "expiresAt": expires}
+    assert limited_by_pool(status, ttl) == expected
 
 
 def test_a_command_runs_through_virtctl_or_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -607,6 +607,13 @@ async def test_several_claims_are_released_at_once(
     assert json.loads(late.stdout)["name"] == "late"
     assert isinstance(late.exception, Unreachable)
     assert late.exception.shown
+    given = await run("claim", "late", "--pool", "web", "--timeout", "0s")
+    assert "Error: the claim late exists already and is Queued; give another name" in given.stderr
+    finished = await run("claim", "a", "--pool", "web", "--no-wait")
+    delete = f"`kubectl delete vmclaim a -n {desk.namespace}`"
+    assert f"the claim a exists already and is Released; give another name, or run {delete} first" in finished.stderr
+    assert "there is no vm late in namespace" in (tree := (await run("tree", "late")).stderr)
+    assert "; there is vmclaim/late" in tree
 
 
 async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running: RunningControllers) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.plan import plan
-from controllers.claim.status import expires_at, warns_at
+from controllers.claim.status import expires_at, released, warns_at
 from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -37,6 +37,20 @@ def test_expiry_at_binding(own: int | None, policy: dict[str, Any], seconds: int
     after = replace(found, claim=replace(found.claim, status=step.status))
     if seconds:
         assert warns_at(after) == NOW + timedelta(seconds=seconds * 0.9)
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param({"phase": "Queued"}, "the claim was released before it had a VM", id="while it waited"),
+        pytest.param(
+            bound_status("m", phase="Releasing"), "the claim was released and its VM is gone", id="after its VM"
+        ),
+    ],
+)
+def test_what_a_released_claim_says_of_its_vm(status: dict[str, Any], expected: str) -> None:
+    conditions = released(snapshot(a_claim(status=status)), NOW).conditions
+    assert {each.message for each in conditions if each.reason == "Released"} == {expected}
 
 
 HOUR = 3600

@@ -18,8 +18,9 @@ from uuid import uuid4
 
 import click
 
+from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.claim_status import FINISHED, describe, limited_by_pool
+from poolhouse.cli.claim_status import FINISHED, describe
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.live import StatusLine
@@ -117,8 +118,7 @@ def claim(
                 echo(f"{new.name} waits on; `poolhouse release {new.name}` cancels it", err=True)
             raise
         _report(new.name, status, output, wait_seconds, release_after)
-        if notice := limited_by_pool(status, ttl):
-            echo(f"{new.name}: {notice}", err=True)
+        _warn_of_limit(new.name, status, ttl)
         if ssh and not (command or release_after):
             _become(cluster, ssh_arguments(cluster, ssh, status))
         if ssh:
@@ -247,6 +247,16 @@ def _report(name: str, status: Json, output: str, waited_seconds: float | None, 
         raise Unreachable(f"{describe(name, status)}; not Ready after {waited_seconds:g} s, {end}", shown=shown)
     if output == "text":
         echo(describe(name, status))
+
+
+def _warn_of_limit(name: str, status: Json, ttl_seconds: float | None) -> None:
+    """Says on stderr that the pool's limit ends the claim before the time that its user asked for."""
+    if ttl_seconds is None or not (status.get("boundAt") and status.get("expiresAt")):
+        return
+    granted = (parse_time(status["expiresAt"]) - parse_time(status["boundAt"])).total_seconds()
+    if granted < ttl_seconds - 1:
+        limit = "claimPolicy.maxTTLSeconds of the pool"
+        echo(f"{name}: it has its VM for {granted:.0f} s instead of {ttl_seconds:.0f}: {limit}", err=True)
 
 
 @click.command("ssh")

@@ -2,7 +2,6 @@
 
 import re
 
-from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 
@@ -32,16 +31,6 @@ def describe(name: str, status: Json, told: str = "", *, yours: bool = True) -> 
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
     until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
     return f"{name}: {vm} is {'yours' if yours else 'in use'}{where}: {status.get('launchType')}{took}{until}"
-
-
-def limited_by_pool(status: Json, ttl_seconds: float | None) -> str:
-    """Says that the pool's limit ends the claim before the time that its user asked for; "" if it does not."""
-    if ttl_seconds is None or not (status.get("boundAt") and status.get("expiresAt")):
-        return ""
-    granted = (parse_time(status["expiresAt"]) - parse_time(status["boundAt"])).total_seconds()
-    if granted > ttl_seconds - 1:
-        return ""
-    return f"it has its VM for {granted:.0f} s instead of {ttl_seconds:.0f}: claimPolicy.maxTTLSeconds of the pool"
 
 
 def to_the_second(time: str) -> str:

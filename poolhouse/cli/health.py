@@ -39,7 +39,7 @@ def assess(document: Json) -> Health:
         return Health("Progressing", "the controller has not observed the last change yet")
     found = {each["type"]: each for each in status.get("conditions") or ()}
     if holds(found, "Stalled"):
-        return Health("Degraded", _format(found["Stalled"]))
+        return Health("Degraded", "; ".join((_format(found["Stalled"]), *_notes(found))))
     if "Ready" not in found or holds(found, "Ready"):
         phase = status.get("phase")
         return Health("Healthy", "; ".join((*([phase] if phase else ()), *_notes(found))))

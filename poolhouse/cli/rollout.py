@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
@@ -17,6 +17,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
+from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.health import assess
 from poolhouse.cli.output import (
     Column,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
 
 
+T = TypeVar("T")
 POLL_SECONDS = 0.5
 OBSERVE_SECONDS = 15.0
 """how long an act waits for the controller to observe earlier changes, in addition to the time of the requests"""
@@ -110,8 +112,8 @@ async def _follow(
     with suppress(TimeoutError), ProgressBar(pool, None, shown=output == "text" and watch) as bar:
         # The limit also ends a request that the API server does not answer.
         async with asyncio.timeout(seconds or None):
+            document = await with_outage(api, cluster, get_pool(api, cluster, pool))
             while True:
-                document = await get_pool(api, cluster, pool)
                 state, message = progress(document)
                 if state == "Complete" and not await _counts_hold(api, document):
                     state, message = "Progressing", f"{pool}: {UNOBSERVED}"
@@ -126,6 +128,7 @@ async def _follow(
                 if state != "Progressing" or not watch:
                     break
                 await asyncio.sleep(POLL_SECONDS)
+                document = await get_pool(api, cluster, pool)
     if last is None:
         raise Unreachable(f"no answer of the API server within {seconds:g} s")
     return last
@@ -345,6 +348,11 @@ def _short(value: Any) -> str:
     return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
 
 
+def _change(cluster: Cluster, change: Callable[[Api], Awaitable[T]]) -> T:
+    """Carries out the change of a pool. If no part of Poolhouse would act on it, a line on stderr says so."""
+    return cluster.run(lambda api: with_outage(api, cluster, change(api)))
+
+
 @rollout.command()
 @pool_argument
 @click.option(
@@ -368,10 +376,11 @@ def undo(cluster: Cluster, pool: str, number: int | None, restore_snapshots: boo
         from poolhouse.cli.plan import show_plan
 
         show_plan(
-            cluster.run(lambda api: plan_undo(api, cluster, pool, number, restore_snapshots=restore_snapshots)), output
+            _change(cluster, lambda api: plan_undo(api, cluster, pool, number, restore_snapshots=restore_snapshots)),
+            output,
         )
         return
-    done = cluster.run(lambda api: undo_update(api, cluster, pool, number, restore_snapshots=restore_snapshots))
+    done = _change(cluster, lambda api: undo_update(api, cluster, pool, number, restore_snapshots=restore_snapshots))
     restored = {"vms": done.restored} if restore_snapshots else {}
     print_result(output, done.message, pool=pool, revision=done.revision, **restored)
 
@@ -404,7 +413,7 @@ def promote(cluster: Cluster, pool: str, full: bool, step: int | None, output: s
     """End the present step of an update, such as a pause, so that the update continues."""
     if full and step is not None:
         raise click.UsageError("--full ends all steps, --step ends one: name one of the two")
-    place = cluster.run(lambda api: promote_update(api, cluster, pool, full=full, step=step))
+    place = _change(cluster, lambda api: promote_update(api, cluster, pool, full=full, step=step))
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
 
 
@@ -447,7 +456,7 @@ def step_to_end(steps: int, done: int, step: int | None) -> int:
 def abort(cluster: Cluster, pool: str, output: str) -> None:
     """Abort an update: VMs get the last template again that all of them had. The pool's template stays."""
 
-    cluster.run(lambda api: abort_update(api, cluster, pool))
+    _change(cluster, lambda api: abort_update(api, cluster, pool))
     print_result(output, f"{pool} returns to its former template", pool=pool)
 
 
@@ -490,7 +499,7 @@ async def _is_stored(api: Api, cluster: Cluster, revision: str) -> bool:
 def retry(cluster: Cluster, pool: str, output: str) -> None:
     """Try an update again that was aborted or rolled back."""
 
-    cluster.run(lambda api: retry_update(api, cluster, pool))
+    _change(cluster, lambda api: retry_update(api, cluster, pool))
     print_result(output, f"{pool} is updated again", pool=pool)
 
 
@@ -521,7 +530,7 @@ async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[st
 def restart(cluster: Cluster, pool: str, output: str) -> None:
     """Restart all VMs of a pool, as an update without another change: within maxUnavailable, by steps if there are."""
 
-    cluster.run(lambda api: restart_vms(api, cluster, pool))
+    _change(cluster, lambda api: restart_vms(api, cluster, pool))
     print_result(output, f"{pool} restarts its VMs", pool=pool)
 
 
@@ -537,7 +546,7 @@ async def restart_vms(api: Api, cluster: Cluster, pool: str) -> None:
 
 
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
-    cluster.run(lambda api: set_paused(api, cluster, pool, paused))
+    _change(cluster, lambda api: set_paused(api, cluster, pool, paused))
     print_result(output, f"{pool} is {'paused' if paused else 'resumed'}", pool=pool, paused=paused)
 
 

@@ -176,10 +176,14 @@ def controllers(facts: Facts) -> Check:
     holder, renewed = spec.get("holderIdentity"), known_time(typed(str, spec, "renewTime") or "")
     age = (facts.now - renewed).total_seconds() if renewed else float("inf")
     ago = f"{format_duration(age)} ago" if renewed else ""
-    if age > (typed(int, spec, "leaseDurationSeconds") or 0) + GRACE_SECONDS:
+    over = age - (typed(int, spec, "leaseDurationSeconds") or 0)
+    if over > GRACE_SECONDS:
         last = f"{holder} renewed its Lease last," if holder else "the last one gave up its Lease"
         message = f"none leads: {last} {ago}" if renewed else "none leads: their Lease was never renewed"
         return Check("controllers", "failed", message, remedy, NO_LEADER)
+    if over > 0:
+        message = f"{holder or 'the last one'} renewed its Lease {ago}, and it has expired"
+        return Check("controllers", "warning", message, remedy, NO_LEADER)
     return Check("controllers", "ok", f"{holder or 'the next one'} leads, and its Lease was renewed {ago}")
 
 

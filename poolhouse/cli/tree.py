@@ -69,9 +69,9 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
             told[:] = hidden
             echo(f"not shown, because you may not list them: {', '.join(f'{each}s' for each in hidden)}", err=True)
         if root is None:
-            others = [f"{short_name(each['kind'])}/{rest}" for each in found if each["metadata"]["name"] == rest]
-            hint = f"; there is {' and '.join(others)}" if others else ""
-            raise Failed(f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}{hint}")
+            raise Failed(
+                f"there is no {short_name(kind)} {rest} in namespace {cluster.namespace}{_others(found, rest)}"
+            )
         return root
 
     def lines(root: Node) -> list[str]:
@@ -109,6 +109,12 @@ def build_tree(objects: Sequence[Json], kind: str, name: str) -> Node | None:
         missing = "" if uid in by_uid else "it is gone, or may not be read"
         node = Node(_name(here), missing or summarize(here), (node,))
     return node
+
+
+def _others(objects: Sequence[Json], name: str) -> str:
+    """Names the objects of other kinds with this name."""
+    found = [f"{short_name(each['kind'])}/{name}" for each in objects if each["metadata"]["name"] == name]
+    return f"; there is {' and '.join(found)}" if found else ""
 
 
 def draw(node: Node, before: str = "", inner: str = "") -> Iterator[tuple[str, str]]:

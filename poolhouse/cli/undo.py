@@ -81,6 +81,8 @@ async def undo_update(
         text += ", with the images of then in place of the DataSources"
     if restore_snapshots:
         text += f", and {count_noun(len(vms), 'VM', 'gets', 'get')} the disks of before the update"
+    if answer["spec"].get("paused"):
+        text += f"; it is paused until `rollout resume {pool}`"
     return Undone(revision, len(vms), text, answer)
 
 
@@ -134,7 +136,15 @@ def _previous(document: Json, revisions: list[Json]) -> Json:
     stable = [each for name, each in by_name.items() if name == status.get("currentRevision")]
     # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
     complete = [by_name[name] for name, outcome in outcomes.items() if outcome == "Complete" and name in by_name]
-    return (stable or complete or [each for name, each in by_name.items() if name not in outcomes] or others)[-1]
+    found = stable or complete or [each for name, each in by_name.items() if name not in outcomes]
+    if not found:
+        # Also after an undo: a second one would otherwise apply the template that the first has taken back.
+        name = document["metadata"]["name"]
+        raise Failed(
+            f"no other template was on all VMs of {name}; `rollout history {name}` lists those that some VMs had, and"
+            " --to-revision chooses one"
+        )
+    return found[-1]
 
 
 def find_revision(revisions: list[Json], number: int) -> Json:

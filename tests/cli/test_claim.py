@@ -16,7 +16,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli import claim as module
 from poolhouse.cli import release
 from poolhouse.cli.claim import claim, describe, ssh_arguments, unreachable
-from poolhouse.cli.claim_status import limited_by_pool
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.output import Unreachable as Late
@@ -79,16 +78,17 @@ def test_what_happens_to_a_claim_that_is_not_ready_in_time(release_after: bool, 
         pytest.param(
             7200.0,
             "2026-11-21T13:00:00.000000Z",
-            "it has its VM for 3600 s instead of 7200: claimPolicy.maxTTLSeconds of the pool",
+            "mine: it has its VM for 3600 s instead of 7200: claimPolicy.maxTTLSeconds of the pool\n",
             id="the pool allows less",
         ),
     ],
 )
 def test_a_user_learns_that_the_pool_shortens_the_time_of_a_claim(
-    ttl: float | None, expires: str | None, expected: str
+    capsys: pytest.CaptureFixture[str], ttl: float | None, expires: str | None, expected: str
 ) -> None:
     status = {**READY, "boundAt": "2026-11-21T12:00:00.000000Z", "expiresAt": expires}
-    assert limited_by_pool(status, ttl) == expected
+    module._warn_of_limit("mine", status, ttl)
+    assert capsys.readouterr().err == expected
 
 
 def test_a_command_runs_through_virtctl_or_at_the_address(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -52,6 +52,11 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
             id="and a budget that stops every drain",
         ),
         pytest.param(
+            pool(UPDATING, STALLED, condition("EvictionBudgetFailure", True, "EvictionsBlocked", "a drain must wait")),
+            Health("Degraded", "FailedCreate: no; EvictionsBlocked: a drain must wait"),
+            id="also of one that is stalled",
+        ),
+        pytest.param(
             pool(
                 UPDATING,
                 condition("Reconciling", True, "UpdatingVMs"),

@@ -298,7 +298,6 @@ def test_an_update_that_waits_is_not_complete(reason: str) -> None:
         pytest.param("web-3", {"web-2": "RolledBack", "web-1": "Complete"}, "web-1", id="not one that failed"),
         pytest.param("web-3", {"web-1": "Complete", "web-2": "Superseded"}, "web-1", id="nor one that VMs never had"),
         pytest.param("web-3", {"web-2": "Complete", "web-1": "Complete"}, "web-1", id="the last in time"),
-        pytest.param("web-3", {"web-2": "Aborted", "web-1": "RolledBack"}, "web-2", id="unless all have failed"),
     ],
 )
 def test_undo_chooses_a_revision(
@@ -308,6 +307,17 @@ def test_undo_chooses_a_revision(
     document = pool(currentRevision=current, history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
     revisions = [{"metadata": {"name": f"web-{n}"}} for n in (1, 2, 3)]
     assert _previous(document, revisions)["metadata"]["name"] == chosen
+
+
+@pytest.mark.parametrize("outcomes", [{"web-2": "Superseded"}, {"web-2": "Aborted", "web-1": "RolledBack"}])
+def test_undo_chooses_no_revision_that_only_some_vms_had(
+    monkeypatch: pytest.MonkeyPatch, outcomes: dict[str, str]
+) -> None:
+    """The second undo of an abandoned update does not apply the update."""
+    monkeypatch.setattr("poolhouse.cli.undo.current_revision", lambda document, revisions: "web-3")
+    document = pool(currentRevision="web-3", history=[{"revision": r, "outcome": o} for r, o in outcomes.items()])
+    with pytest.raises(Failed, match=r"no other template was on all VMs of web; .* --to-revision chooses one"):
+        _previous(document, [{"metadata": {"name": name}} for name in (*outcomes, "web-3")])
 
 
 ROOT = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}}}

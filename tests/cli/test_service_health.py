@@ -136,11 +136,13 @@ def test_a_dry_run_of_a_vm_shows_whether_the_defaulter_answers(changes: Json, ve
     ("found", "verdict", "said"),
     [
         pytest.param(lease(), "ok", "pod-1 leads, and its Lease was renewed 2s ago", id="it is renewed"),
-        pytest.param(lease("2026-01-02T03:04:12.000000Z"), "ok", "18s ago", id="another may take it now"),
+        pytest.param(
+            lease("2026-01-02T03:04:12.000000Z"), "warning", "18s ago, and it has expired", id="another may take it now"
+        ),
         pytest.param(
             lease("2026-01-02T03:04:11.000000Z"), "failed", "pod-1 renewed its Lease last, 19s ago", id="late"
         ),
-        pytest.param(lease("2026-01-02T03:04:20.000000Z", "", 1), "ok", "the next one leads", id="a leader stopped"),
+        pytest.param(lease("2026-01-02T03:04:29.500000Z", "", 1), "ok", "the next one leads", id="a leader stopped"),
         pytest.param(
             lease("2026-01-01T00:04:30.000000Z", "", 1), "failed", "gave up its Lease 27h ago", id="none since"
         ),

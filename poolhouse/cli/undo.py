@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from poolhouse.api.apimachinery.counting import count_noun
@@ -136,9 +137,11 @@ def _previous(document: Json, revisions: list[Json]) -> Json:
     stable = [each for name, each in by_name.items() if name == status.get("currentRevision")]
     # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
     complete = [by_name[name] for name, outcome in outcomes.items() if outcome == "Complete" and name in by_name]
-    found = stable or complete or [each for name, each in by_name.items() if name not in outcomes]
+    # Without a template that all VMs had: one from before the current one, so that a second undo does not apply again
+    # what the first has taken back.
+    earlier = [*takewhile(lambda each: each["metadata"]["name"] != current, revisions)]
+    found = stable or complete or [each for name, each in by_name.items() if name not in outcomes] or earlier
     if not found:
-        # Also after an undo: a second one would otherwise apply the template that the first has taken back.
         name = document["metadata"]["name"]
         raise Failed(
             f"no other template was on all VMs of {name}; `rollout history {name}` lists those that some VMs had, and"

@@ -17,6 +17,8 @@ SHARED = {
     "tests/cluster/test_virtual_node": "`pods_stack` of tests/cluster",
     "tests/charts/test_certificates.py": "`control_plane` of several packages",
     "tests/charts/test_plain.py": "`control_plane` of several packages",
+    "tests/portal/test_sessions.py": "`stack` of tests/portal",
+    "tests/portal/test_user_console.py": "`stack` of tests/portal",
     "tests/histories/test_api_server.py": "`control_plane` of several packages",
     "tests/apimachinery/test_yaml_reader.py": "`control_plane` of several packages",
 }

@@ -12,41 +12,15 @@ import httpx
 import pytest
 
 from tests.portal import oidc
-from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, log_of, place, portal
+from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, log_of
 
-MODES = ("impersonate", "token")
+pytestmark = pytest.mark.usefixtures("provider")
 POOL = desks(replicas=0, claimPolicy={**CLAIMS_WAIT, "maxPerUser": 1, "defaultTTLSeconds": 7200})
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("portal"), "simulated") as found:
-        found.kubectl("apply", "-n", SHOP, "-f", "-", document=POOL)
-        yield found
-
-
-@pytest.fixture(scope="module")
-def addresses(stack: Place) -> Iterator[dict[str, str]]:
-    with portal(stack, "impersonate") as first, portal(stack, "token") as second:
-        yield {"impersonate": first, "token": second}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def address(addresses: dict[str, str], mode: str) -> str:
-    return addresses[mode]
-
-
-@pytest.fixture(autouse=True)
-def provider(stack: Place) -> oidc.Provider:
-    found = stack.provider
-    found.spoil, found.lifetime, found.refreshes = {}, 600, True
-    found.asked.clear()
-    return found
+@pytest.fixture(scope="module", autouse=True)
+def pool(stack: Place) -> None:
+    stack.kubectl("apply", "-n", SHOP, "-f", "-", document=POOL)
 
 
 @pytest.fixture

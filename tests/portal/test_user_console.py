@@ -19,9 +19,9 @@ from poolhouse.api.kinds.pool import POOL as POOL_KIND
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium
 from tests.portal import oidc
 from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
-from tests.portal.running import SHOP, Place, log_of, place, portal
+from tests.portal.running import SHOP, Place, log_of, portal
 from tests.portal.test_browser import assert_clean
-from tests.portal.test_sessions import MODES, Client
+from tests.portal.test_sessions import Client
 from tests.waiting import wait_until
 
 LAB, VAULT = "lab", "vault"
@@ -40,18 +40,17 @@ POOL: dict[str, Any] = {
     },
 }
 HIDDEN = "Not shown, because you may not list them: "
+pytestmark = pytest.mark.usefixtures("provider")
 
 
-@pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+@pytest.fixture(scope="module", autouse=True)
+def rights(stack: Place) -> None:
     """Bob may do everything in a namespace, Ann may claim VMs in another, and Eve nothing."""
-    with place(tmp_path_factory.mktemp("user-console"), "simulated") as found:
-        for namespace in (LAB, VAULT):
-            found.kubectl("create", "namespace", namespace)
-            found.kubectl("apply", "-n", namespace, "-f", "-", document=POOL)
-        found.kubectl("create", "role", "all", "-n", LAB, "--verb=*", "--resource=*.*")
-        found.kubectl("create", "rolebinding", "bob", "-n", LAB, "--role=all", "--user=oidc:bob")
-        yield found
+    for namespace in (LAB, VAULT):
+        stack.kubectl("create", "namespace", namespace)
+        stack.kubectl("apply", "-n", namespace, "-f", "-", document=POOL)
+    stack.kubectl("create", "role", "all", "-n", LAB, "--verb=*", "--resource=*.*")
+    stack.kubectl("create", "rolebinding", "bob", "-n", LAB, "--role=all", "--user=oidc:bob")
 
 
 @pytest.fixture(scope="module")
@@ -72,24 +71,6 @@ def addresses(stack: Place, started_prometheus: FakePrometheus) -> Iterator[dict
     settings = {"POOLHOUSE_PROMETHEUS_URL": started_prometheus.url}
     with portal(stack, "impersonate", **settings) as first, portal(stack, "token", **settings) as second:
         yield {"impersonate": first, "token": second}
-
-
-@pytest.fixture(params=MODES)
-def mode(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture
-def address(addresses: dict[str, str], mode: str) -> str:
-    return addresses[mode]
-
-
-@pytest.fixture(autouse=True)
-def provider(stack: Place) -> oidc.Provider:
-    found = stack.provider
-    found.spoil, found.lifetime, found.refreshes = {}, 600, True
-    found.asked.clear()
-    return found
 
 
 SignIn = Callable[[str], Client]

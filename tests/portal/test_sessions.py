@@ -19,8 +19,11 @@ POOL = desks(replicas=0, claimPolicy={**CLAIMS_WAIT, "maxPerUser": 1, "defaultTT
 
 
 @pytest.fixture(scope="module", autouse=True)
-def pool(stack: Place) -> None:
+def pool(stack: Place) -> Iterator[None]:
+    """Leaves the namespace empty, because tests of another file read what the console says about an empty one."""
     stack.kubectl("apply", "-n", SHOP, "-f", "-", document=POOL)
+    yield
+    stack.kubectl("delete", "vmclaim,vmwp", "-n", SHOP, "--all")
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def connection_values(problems: Mapping[str, ApiError]) -> Mapping[str, Any]:
     others: dict[str, list[str]] = {}
     for plural, error in problems.items():
         if isinstance(error, Forbidden):
-            (unwatched if error.call.startswith("watch ") else hidden).append(plural)
+            (unwatched if error.of_watch else hidden).append(plural)
         elif isinstance(error, Unreachable) or error.status in PROXY_ERRORS:
             lost = lost or str(error)
         else:

@@ -163,9 +163,9 @@ class ClusterState:
             await asyncio.sleep(0.05)
 
     def _failed(self, reflector: Reflector, error: ApiError) -> None:
-        if isinstance(error, Forbidden | Unauthorized) and any(
-            each.is_synced for each in self.informers if each.reflector is reflector
-        ):
+        # A user may list and not watch. Who has lost both rights is refused the list that follows refused watches.
+        refused = isinstance(error, Unauthorized) or (isinstance(error, Forbidden) and not error.of_watch)
+        if refused and any(each.is_synced for each in self.informers if each.reflector is reflector):
             self.lost_right.set()
 
     @property
@@ -175,8 +175,10 @@ class ClusterState:
 
     def unlisted(self, *kinds: Kind) -> list[str]:
         """The plurals of these kinds that the user may not list."""
-        problems = self.problems
-        return [kind.plural for kind in kinds if isinstance(problems.get(kind.plural), Forbidden)]
+        refused = {
+            plural for plural, error in self.problems.items() if isinstance(error, Forbidden) and not error.of_watch
+        }
+        return [kind.plural for kind in kinds if kind.plural in refused]
 
     @property
     def version(self) -> Version:

@@ -218,7 +218,7 @@ async def object_page(context: Context, query: Query, short: str, namespace: str
 def _absence(state: ClusterState, kind: Kind | None, short: str, namespace: str, name: str) -> str:
     """Why there is no page of an object: it does not exist, or the user may not see whether it does."""
     place = f" in namespace {namespace}" if namespace else ""
-    if kind is not None and isinstance(state.problems.get(kind.plural), Forbidden):
+    if kind is not None and state.unlisted(kind):
         right = Right("list", Resource.of(kind))
         scope = f"namespace {state.namespace}" if state.namespace else "all namespaces"
         return f"You may not see whether there is a {short} {name}{place}: the right to {right} in {scope} is missing."

@@ -46,6 +46,11 @@ class ApiError(Exception):
         self.retry_after_seconds, self.call = retry_after_seconds, call
 
     @property
+    def of_watch(self) -> bool:
+        """Whether a watch got the error. A user may have the right to list, and not the right to watch."""
+        return self.call.startswith("watch ")
+
+    @property
     def causes(self) -> list[dict[str, Any]]:
         """`details.causes`: each has `reason`, `message` and, for an invalid field, `field`."""
         return [cause for cause in self.details.get("causes") or [] if isinstance(cause, dict)]

@@ -204,6 +204,9 @@ async def test_a_state_is_told_by_the_type_of_an_error_and_not_by_its_text(clien
         pytest.param(Forbidden("no", status=403), True, True, id="a right was taken away"),
         pytest.param(Unauthorized("no", status=401), True, True, id="the token has ended"),
         pytest.param(Forbidden("no", status=403), False, False, id="there never was a right"),
+        pytest.param(
+            Forbidden("no", status=403, call="watch pods"), True, False, id="the user may list, and not watch"
+        ),
         pytest.param(Conflict("no", status=409), True, False, id="another error"),
     ],
 )

@@ -4,15 +4,9 @@ The CRD takes description, bounds and default of a field from its docstring and 
 It has CEL for the API server, and Python for the webhook, which reports every problem at once.
 """
 
-import ast
-import inspect
 import re
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
-from itertools import pairwise
-from types import ModuleType
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import (
@@ -46,31 +40,6 @@ class Rule:
     """path of the reported field, such as `.spec.replicas`; empty for the value itself"""
 
 
-@cache
-def _attribute_docstrings(module: ModuleType) -> dict[str, dict[str, str]]:
-    """The docstrings under the attributes of a module's classes, by class and attribute. Only schemas need them, so the
-    source is not read when a program imports the model, as it is with pydantic's `use_attribute_docstrings`."""
-    found: dict[str, dict[str, str]] = {}
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ClassDef):
-            texts = found.setdefault(node.name, {})
-            for attribute, after in pairwise(node.body):
-                match attribute, after:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                        texts[name] = inspect.cleandoc(text)
-    return found
-
-
-def _field_docstrings(model: type[BaseModel]) -> dict[str, str]:
-    """The docstring of each field of a model that has one. A field that a model declares again has only the new one."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if issubclass(base, Model) and base is not Model:
-            own = _attribute_docstrings(sys.modules[base.__module__]).get(base.__name__, {})
-            found = {name: text for name, text in found.items() if name not in base.__annotations__} | own
-    return {name: text for name, text in found.items() if name in model.model_fields}
-
-
 class Model(BaseModel):
     """Base of models. Controllers ignore undeclared fields; the API server and the webhook deny them."""
 
@@ -82,6 +51,7 @@ class Model(BaseModel):
         frozen=True,
         strict=True,
         extra="ignore",
+        use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     hints: ClassVar[Mapping[str, str]] = {}
@@ -95,9 +65,6 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         schema = handler(core_schema)
         target = handler.resolve_ref_schema(schema)
-        for name, text in _field_docstrings(cls).items():
-            alias = cls.model_fields[name].alias or name
-            target["properties"][alias].setdefault("description", text)
         if cls.rules:
             target["x-rules"] = cls.rules
         if cls.hints:

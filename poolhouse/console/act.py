@@ -70,8 +70,16 @@ class Done:
     """the page of an object that the act has created"""
 
 
+@dataclass(frozen=True)
+class Preview:
+    document: Json
+    """the object as the act would store it"""
+    message: str = ""
+    """what the act has chosen itself, as a sentence"""
+
+
 Run = Callable[["Api", Cluster, Target, Values], Awaitable[str | Done]]
-Preview = Callable[["Api", Cluster, Target, Values], Awaitable[Json]]
+Look = Callable[["Api", Cluster, Target, Values], Awaitable[Preview]]
 
 
 def nothing(target: Target, values: Values) -> str:
@@ -93,8 +101,8 @@ class Act:
     """what the act deletes, restarts or loses, as a sentence; empty if it does not"""
     fields: tuple[Field, ...] = ()
     available: Callable[[Target], bool] = lambda target: True
-    preview: Preview | None = None
-    """the pool as the act would store it, whose plan the console shows when it asks"""
+    preview: Look | None = None
+    """what the act would store, whose difference and plan the console shows when it asks"""
     in_row: bool = False
     """whether its button is in a row of a table that the page shows, and not among those of the object"""
 

@@ -25,7 +25,7 @@ from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import Duration, qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
 from poolhouse.cli.undo import undo_update
-from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Run, Target, Values
+from poolhouse.console.act import CONFIRMED, VM, Act, Done, Field, Preview, Run, Target, Values
 from poolhouse.console.claim_page import CONNECTED
 from poolhouse.console.cluster_state import Right
 from poolhouse.console.page import object_path
@@ -70,6 +70,10 @@ async def _scale(api: Api, cluster: Cluster, target: Target, values: Values) -> 
     body = {"spec": {"replicas": replicas}}
     await api.patch(target.resource, target.namespace, target.name, body, subresource="scale")
     return f"{target.name} is scaled to {replicas}"
+
+
+async def _scaled(api: Api, cluster: Cluster, target: Target, values: Values) -> Preview:
+    return Preview({**target.document, "spec": {**target.spec, "replicas": _replicas(values)}})
 
 
 def _scaled_in(target: Target, values: Values) -> str:
@@ -153,8 +157,9 @@ async def _undo(api: Api, cluster: Cluster, target: Target, values: Values) -> s
     return (await undo_update(api, cluster, target.name, _chosen_revision(values))).message
 
 
-async def _undone(api: Api, cluster: Cluster, target: Target, values: Values) -> Json:
-    return (await undo_update(api, cluster, target.name, _chosen_revision(values), dry_run=True)).pool
+async def _undone(api: Api, cluster: Cluster, target: Target, values: Values) -> Preview:
+    undone = await undo_update(api, cluster, target.name, _chosen_revision(values), dry_run=True)
+    return Preview(undone.pool, f"Then {undone.message}.")
 
 
 def _chosen_revision(values: Values) -> int | None:
@@ -284,6 +289,7 @@ ACTS: tuple[Act, ...] = (
         lambda target: Right("patch", target.resource, "scale"),
         _scaled_in,
         (Field("replicas", "Replicas", lambda target: str(target.spec.get("replicas", 1)), "number", required=True),),
+        preview=_scaled,
     ),
     Act(
         "pause",
@@ -346,7 +352,7 @@ ACTS: tuple[Act, ...] = (
         _undo,
         _patch,
         _restarted,
-        (Field("revision", "Revision", help="Empty: the last one that all VMs had, before this one.", type="number"),),
+        (Field("revision", "Revision", type="hidden"),),  # the history has a button for each revision
         available=_has_earlier_revision,
         preview=_undone,
     ),

@@ -300,20 +300,23 @@ class Console:
         try:
             found, target = await self._target(act, short, namespace, name)
             lost = found.destroys(target, values)
-            plan = await self._plan(found, target, values)
+            preview = await self._preview(found, target, values)
         except Missing as error:
             return self._text(404, "Not found", str(error))
         except Failed as error:
             return self._back(back, error.format_message(), failed=True)
         except ApiError as error:
             return self._back(back, with_namespace(error), failed=True)
-        return HTMLResponse(await self._html(self._confirmation(found, target, values, lost, back, plan)))
+        return HTMLResponse(await self._html(self._confirmation(found, target, values, lost, back, preview)))
 
-    async def _plan(self, act: Act, target: Target, values: Mapping[str, str]) -> Json | None:
+    async def _preview(self, act: Act, target: Target, values: Mapping[str, str]) -> Json:
+        """What the act would do, for the question whether to do it."""
         if act.preview is None:
-            return None
+            return {}
         state, cluster = self._context.state, replace(self._context.cluster, namespace=target.namespace)
-        return await change.plan_pool(state, await act.preview(state.api, cluster, target, values))
+        found = await act.preview(state.api, cluster, target, values)
+        effects = await change.effects_of_act(state, target.resource, target.document, found.document)
+        return {"message": found.message, **effects}
 
     async def _target(self, act: str, short: str, namespace: str, name: str) -> tuple[Act, Target]:
         """The act and its object. Raises `Missing`, `Failed` or an API error."""
@@ -328,7 +331,7 @@ class Console:
         return found, target
 
     def _confirmation(
-        self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str, plan: Json | None = None
+        self, act: Act, target: Target, values: Mapping[str, str], lost: str, back: str, preview: Json | None = None
     ) -> Page:
         values_shown = {key: value for key, value in values.items() if key in {each.name for each in act.fields}}
         part = Part(
@@ -339,12 +342,14 @@ class Console:
                 "target": acts.short(target),
                 "destroys": lost,
                 "help": act.help,
-                "plan": plan,
+                "plan": None,
+                "diff": [],
                 "name": target.name,
                 "values": values_shown,
                 "command": act.shell(target, values),
                 "action": f"/act/{act.name}{back}",
                 "back": back,
+                **(preview or {}),
             },
         )
         return Page(f"{act.label} {target.name}", [part], live=False)

@@ -29,6 +29,7 @@ from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.computations import TooExpensive
 from poolhouse.console.page import Page, Part, Query, object_path
 from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import Resource
 
 MANAGER = "poolhouse-console"
 MAX_ROWS = 200
@@ -306,24 +307,33 @@ def _titled(document: Json | None, kind: Kind) -> Json | None:
 
 async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
     """The actions of a pool or replica set, or the VMIs that get another migration policy."""
-    now = state.now()
-    if change.kind is POOL:
-        return {"plan": await plan_pool(state, after)}
-    if change.kind is REPLICA_SET:
-        await refuse_foreign(state.api, REPLICA_SET)
-        replicas = replica_set_snapshot(state.replica_sets, after, BURST)
-        return {"plan": _plan(await state.compute(replica_set_answer, replicas, now, MAX_ACTIONS))}
     if change.kind is MIGRATION_POLICY:
         total, changes, warnings = await impact_of(state.api, [after], ())
         rows = [asdict(each) for each in changes[:MAX_ROWS]]
         return {"impact": {"total": total, "number": len(changes), "rows": rows}, "warnings": warnings}
-    return {}
+    return {"plan": await _actions(state, change.kind.kind, after)}
 
 
-async def plan_pool(state: ClusterState, after: Json) -> Json:
-    """The actions on the VMs of a pool that is stored like this."""
-    snapshot = pool_snapshot(state.pools, after, BURST)
-    return _plan(await state.compute(pool_answer, snapshot, state.now(), MAX_ACTIONS))
+async def _actions(state: ClusterState, kind: str, after: Json) -> Json | None:
+    """The actions on the VMs of a pool, or on the VMIs of a replica set, that is stored like this. None for others."""
+    if kind == POOL.kind:
+        snapshot = pool_snapshot(state.pools, after, BURST)
+        return _plan(await state.compute(pool_answer, snapshot, state.now(), MAX_ACTIONS))
+    if kind == REPLICA_SET.kind:
+        await refuse_foreign(state.api, REPLICA_SET)
+        replicas = replica_set_snapshot(state.replica_sets, after, BURST)
+        return _plan(await state.compute(replica_set_answer, replicas, state.now(), MAX_ACTIONS))
+    return None
+
+
+async def effects_of_act(state: ClusterState, resource: Resource, before: Json, after: Json) -> Json:
+    """The difference and the actions of an act. A user may also carry out an act whose plan is too expensive."""
+    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
+    found: Json = {"diff": await _compared(state, {**before, **kind}, {**after, **kind}), "problem": ""}
+    try:
+        return {**found, "plan": await _actions(state, resource.kind, after)}
+    except TooExpensive as error:
+        return {**found, "problem": error.format_message()}
 
 
 def _plan(answer: Json) -> Json:

@@ -350,6 +350,30 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
     shown = text(answer)
     assert "1 action in 1 round, if all succeed." in shown
     assert "1 Update web-1 the template has changed: it halts the VM" in shown
+    assert "Then web has the template of revision 1 again." in shown
+    assert "+      runStrategy: Halted" in answer.text
+
+
+async def test_the_question_before_a_scale_in_names_the_vms(client: Client) -> None:
+    status = {"observedGeneration": 1, "replicas": 2, "updateRevision": "web-2", "currentRevision": "web-2"}
+    document = {**pool(2), "status": status}
+    client.add("VirtualMachinePool", document)
+    client.state.api = cast(Api, Revisions(document))
+    for number in (1, 2):
+        client.add("VirtualMachine", vm(number))
+        client.add("VirtualMachineInstance", vmi(number, "node-1"))
+    answer = await client.get("/act/scale/vmpool/shop/web?replicas=1")
+    shown = text(answer)
+    assert "web deletes 1 VM." in shown
+    assert "1 Delete web-1" in shown
+    assert "+  replicas: 1" in answer.text
+
+
+async def test_an_act_without_a_field_asks_once(client: Client) -> None:
+    client.state.api = cast(Api, Reviews())
+    client.add("VirtualMachineClaim", claim())
+    page = await client.get("/vmclaim/shop/mine")
+    assert f'<form method="get" action="/{TOKEN}/act/release/vmclaim/shop/mine"' in page.text
 
 
 CLAIM_STATUS = {

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -52,8 +54,17 @@ def fleet(cluster: Cluster, server: str | None, output: str) -> None:
     ask = Domains(server.rstrip("/")) if server is not None else None
     rows, refused = cluster.run(lambda api: collect(api, cluster, ask))
     VMS_LISTING.show(output, rows, nothing=f"there are no VMs in {cluster.place}", everywhere=cluster.everywhere)
+    if output in ("text", "wide") and len(rows) > 1:
+        echo(summarize(rows), err=True)
     for place in refused:
         echo(f"you may not list VMs in {place}", err=True)
+
+
+def summarize(rows: Sequence[Json]) -> str:
+    """How many VMs have each value of DEFAULTED, and how many the next restart changes."""
+    counts = Counter(row["defaulted"] for row in rows).most_common()
+    changed = sum(bool(row["changes"]) for row in rows)
+    return f"{len(rows)} VMs: {', '.join(f'{number} {value}' for value, number in counts)}; {changed} with changes"
 
 
 class Domains:

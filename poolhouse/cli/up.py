@@ -255,8 +255,9 @@ def _table(found: dict[str, Any]) -> str:
         why = f": {found['message']}" if found.get("message") else ""
         hint = "`poolhouse up` starts one; `poolhouse overview` shows a cluster"
         return f"no stack is running in {found['dir']}{why} (this is about the embedded stack: {hint})"
-    process = f"pid {found.get('pid')}, engine {found.get('engine')}"
-    lines = [f"embedded stack in {found['dir']}: {found.get('phase')} ({process})", ""]
+    down = [part["name"] for part in found.get("parts", []) if not part["ready"]]
+    state = f"not ready: {', '.join(down)}" if found.get("phase") == "ready" and down else found.get("phase")
+    lines = [f"embedded stack in {found['dir']}: {state} (pid {found.get('pid')}, engine {found.get('engine')})", ""]
     lines.append(f"{'PART':26}{'PID':>8}  {'READY':7}{'RESTARTS':>8}")
     for part in found.get("parts", []):
         ready = "yes" if part["ready"] else "no"

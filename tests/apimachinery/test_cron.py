@@ -87,7 +87,7 @@ def test_due_times_around_a_moment(schedule: CronSchedule, moment: str, before: 
         ("0 0 8 * * *", "has 6 fields"),
         ("@daily", "has 1 fields"),
         ("", "has 0 fields"),
-        ("61 * * * *", "no cron expression"),
+        ("61 * * * *", "'61 * * * *' is no cron expression"),
         ("0 0 31 2 *", "no cron expression"),
         ("x * * * *", "no cron expression"),
     ],

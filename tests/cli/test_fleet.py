@@ -11,7 +11,7 @@ import pytest
 
 from defaulter.fleet import PLACED, Guest, report
 from poolhouse.cli.cluster import Cluster
-from poolhouse.cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect
+from poolhouse.cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect, summarize
 from poolhouse.cli.output import Unreachable
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
@@ -102,6 +102,11 @@ class Shop(Rights):
                 yield [vm(spec(disk("new"), disk(), nic()), name=name, annotations=annotations)], "1"
             else:
                 yield [vmi(spec(disk(), nic(model="virtio")), name=name, annotations=annotations)], "1"
+
+
+def test_a_fleet_is_summarized() -> None:
+    rows = [{"defaulted": each, "changes": changes} for each, changes in (("No", [1]), ("Poolhouse", []), ("No", []))]
+    assert summarize(rows) == "3 VMs: 2 No, 1 Poolhouse; 1 with changes"
 
 
 @pytest.mark.libvirt

@@ -45,7 +45,7 @@ def cron_error(text: str) -> str:
     try:
         never = next(CronSim(text, _ANY_TIME), None) is None
     except CronSimError as error:
-        return f"is no cron expression: {error}"
+        return f"{text!r} is no cron expression: {error}"
     return "is never due" if never else ""
 
 
@@ -54,5 +54,5 @@ def time_zone_error(name: str) -> str:
     try:
         ZoneInfo(name)
     except (ValueError, OSError, KeyError):  # the name is looked up as a file, which can be missing or a directory
-        return "is no IANA time zone; give a name such as Europe/Berlin or UTC"
+        return f"{name!r} is no IANA time zone; give a name such as Europe/Berlin or UTC"
     return ""

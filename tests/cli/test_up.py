@@ -1,0 +1,26 @@
+"""What `poolhouse status` prints of the embedded stack."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from poolhouse.cli.up import _table
+
+
+@pytest.mark.parametrize(
+    ("phase", "ready", "said"),
+    [
+        pytest.param("ready", True, ": ready (pid 7, engine qemu)", id="all parts are ready"),
+        pytest.param("ready", False, ": not ready: webhook (pid 7, engine qemu)", id="one does not answer any more"),
+        pytest.param("starting", False, ": starting (pid 7, engine qemu)", id="not yet"),
+    ],
+)
+def test_the_first_line_says_whether_the_stack_is_ready(tmp_path: Path, phase: str, ready: bool, said: str) -> None:
+    kubeconfig = tmp_path / "kubeconfig"
+    kubeconfig.touch()
+    parts = [{"name": name, "pid": 1, "ready": ready or name == "etcd", "restarts": 0} for name in ("etcd", "webhook")]
+    found = {"dir": "stack", "running": True, "pid": 7, "engine": "qemu", "phase": phase, "parts": parts}
+    table = _table({**found, "endpoints": {}, "pools": [], "kubeconfig": kubeconfig})
+    assert table.splitlines()[0] == f"embedded stack in stack{said}"

@@ -174,6 +174,16 @@ class Browser:
         self.click("form:popover-open button.primary")
         return command
 
+    def ask(self, label: str) -> None:
+        """Opens the question of an act that needs no value."""
+        self.until(lambda: self._asked(label), lambda: f"no question of {label!r} in:\n{self.text()}")
+
+    def _asked(self, label: str) -> bool:
+        for each in self.all(".asks button"):
+            if label in each.text:
+                each.click()
+        return bool(self.all("form.confirm"))
+
     def _opened(self, label: str) -> bool:
         """Whether the form of an act is open. A line above may move the button away under a click."""
         for each in self.all(".acts > button"):

@@ -175,9 +175,8 @@ def test_a_pool_is_scaled(paths: StackPaths, shop: Browser) -> None:
     )
     shop.reads("my-vm-pool is scaled to 4", "my-vm-pool-4")
     shop.act("Scale", replicas="3")
-    shop.reads(
-        "my-vm-pool deletes 1 VM.", "-  replicas: 4", "+  replicas: 3", "Delete", "my-vm-pool-4"
-    )  # it asks first
+    # It asks first.
+    shop.reads("my-vm-pool deletes 1 VM.", "-  replicas: 4", "+  replicas: 3", "Delete my-vm-pool-")
     shop.until(lambda: shop.focused() == "Cancel", shop.focused)
     shot(shop, "confirm")
     assert read(paths, "vmpool/my-vm-pool", ".spec.replicas") == "4"
@@ -303,7 +302,7 @@ def test_a_vm_is_claimed_and_released(paths: StackPaths, shop: Browser) -> None:
     shop.open("/warm?claims=mine")
     shop.click("a", "mine")
     shop.reads("It has a VM")  # the claim before may be the one that was handed over
-    shop.click(".asks button", "Release")
+    shop.ask("Release")
     shop.reads("and its disks are deleted.")
     shop.click("button.danger", "Release")
     shop.reads("mine is released", "Released")
@@ -334,7 +333,7 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     shot(shop, "rollout")
     shop.act("Promote")
     shop.reads("is promoted past step 2 of 4", "2 with revision 2")
-    shop.click(".asks button", "Abort update")
+    shop.ask("Abort update")
     shop.click("button.danger", "Abort update")
     shop.reads("my-vm-pool returns to its former template", "is aborted", "3 with revision 1")
     shop.act("Retry update")
@@ -350,7 +349,7 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     shop.click("button.danger", "Undo")
     shop.reads("my-vm-pool has the template of revision 1 again", "all 3 VMs have the template")
     assert read(paths, "vmpool/my-vm-pool", ".spec.template.spec.template.spec.domain.memory.guest") == "128Mi"
-    shop.click(".asks button", "Restart VMs")
+    shop.ask("Restart VMs")
     shop.click("button.danger", "Restart VMs")
     shop.reads("my-vm-pool restarts its VMs")
 

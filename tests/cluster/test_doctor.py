@@ -59,9 +59,11 @@ def stopped(paths: StackPaths, service: str) -> Iterator[None]:
 
 
 def test_a_stack_that_works_passes_all_checks(whole: StackPaths) -> None:
-    wait_until(lambda: doctor(whole.kubeconfig)[0] == 0)
-    code, checks = doctor(whole.kubeconfig)
-    assert (code, set(checks.values())) == (0, {"ok"})
+    def works() -> bool:
+        code, checks = doctor(whole.kubeconfig)
+        return (code, set(checks.values())) == (0, {"ok"})
+
+    wait_until(works)  # on a busy machine a Lease may have expired for a moment, which is a warning
     healthy = (0, "no object is degraded in namespace default\n")
     wait_until(lambda: run(whole.kubeconfig, "overview", "--wrong") == healthy)
 
@@ -103,8 +105,9 @@ def test_a_user_who_may_only_read_sees_the_controllers_and_no_failure(whole: Sta
         each["user"] = {"token": token}
     viewer = tmp_path / "viewer"
     viewer.write_text(yaml.safe_dump(config))
+    wait_until(lambda: doctor(viewer)[1]["controllers"] == "ok")
     code, checks = doctor(viewer)
-    assert (code, checks["controllers"], checks["webhook"], checks["defaulter"]) == (0, "ok", "unknown", "unknown")
+    assert (code, checks["webhook"], checks["defaulter"]) == (0, "unknown", "unknown")
     code, said = run(viewer, "overview", "--wrong")
     assert (code, "cannot be seen with your rights here: webhook, defaulter" in said) == (0, True)
 

@@ -136,7 +136,7 @@ async def test_undo_restores_the_disks_of_before_the_update(shell: Shell) -> Non
     await complete(place)
     disks, vmis = await claims(place), await runs(place)
     answer = await shell.run("rollout", "undo", "web", "--restore-snapshots")
-    assert answer.output == "web has the template of revision 1 again, and 2 VMs get the disks of before the update\n"
+    assert answer.stdout == "web has the template of revision 1 again, and 2 VMs get the disks of before the update\n"
     await complete(place)
 
     async def restored() -> set[str]:

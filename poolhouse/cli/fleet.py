@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
 from poolhouse.cli.output import Column, Failed, Listing, echo, field
@@ -64,7 +65,8 @@ def summarize(rows: Sequence[Json]) -> str:
     """How many VMs have each value of DEFAULTED, and how many the next restart changes."""
     counts = Counter(row["defaulted"] for row in rows).most_common()
     changed = sum(bool(row["changes"]) for row in rows)
-    return f"{len(rows)} VMs: {', '.join(f'{number} {value}' for value, number in counts)}; {changed} with changes"
+    values = ", ".join(f"{number} {value}" for value, number in counts)
+    return f"{count_noun(len(rows), 'VM')}: {values}; {changed} with changes"
 
 
 class Domains:

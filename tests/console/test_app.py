@@ -354,6 +354,13 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
     assert "+      runStrategy: Halted" in answer.text
 
 
+async def test_the_question_before_an_act_without_a_preview_says_what_is_lost(client: Client) -> None:
+    document = {**claim(), "spec": {}}
+    client.state.api = cast(Api, Revisions(document))
+    shown = text(await client.get("/act/release/vmclaim/shop/mine"))
+    assert "Release vmclaim/mine? ci-1 and its disks are deleted. Gives the VM back." in shown
+
+
 async def test_the_question_before_a_scale_in_names_the_vms(client: Client) -> None:
     status = {"observedGeneration": 1, "replicas": 2, "updateRevision": "web-2", "currentRevision": "web-2"}
     document = {**pool(2), "status": status}

@@ -146,17 +146,14 @@ def _left(time: timedelta) -> str:
 def extend(cluster: Cluster, name: str, seconds: float, output: str) -> None:
     """Keep the VM of a claim longer. The pool's claimPolicy.maxTTLSeconds is the limit."""
 
-    try:
-        end, message = cluster.run(lambda api: extend_claim(api, cluster.namespace, name, seconds))
-    except TimeoutError:
-        raise Unreachable(f"the spec of {name} is extended, and no controller has seen it yet") from None
+    end, message = cluster.run(lambda api: extend_claim(api, cluster.namespace, name, seconds))
     print_result(output, message, name=name, expiresAt=end or None)
 
 
 @again_if_changed
 async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> tuple[str, str]:
-    """Returns the new end of the claim, and a sentence about it. Raises `TimeoutError` if no controller sees it,
-    or `Failed`."""
+    """Returns the new end of the claim, and a sentence about it. Raises `Unreachable` if no controller sees the
+    change in time, or `Failed`."""
     from poolhouse.cli.resources import CLAIMS
 
     document = await api.get(CLAIMS, namespace, name)
@@ -166,14 +163,17 @@ async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> t
         "spec": {"ttlSeconds": extended_ttl(document, round(seconds))},
     }
     generation = (await api.patch(CLAIMS, namespace, name, change))["metadata"]["generation"]
-    async with asyncio.timeout(EXTEND_SECONDS):
-        while True:
-            document = await api.get(CLAIMS, namespace, name)
-            status = document.get("status") or {}
-            if int(status.get("observedGeneration") or 0) >= generation:
-                after = str(status.get("expiresAt") or "")
-                return after, _extended(name, before, after, seconds)
-            await asyncio.sleep(POLL_SECONDS)
+    try:
+        async with asyncio.timeout(EXTEND_SECONDS):
+            while True:
+                document = await api.get(CLAIMS, namespace, name)
+                status = document.get("status") or {}
+                if int(status.get("observedGeneration") or 0) >= generation:
+                    after = str(status.get("expiresAt") or "")
+                    return after, _extended(name, before, after, seconds)
+                await asyncio.sleep(POLL_SECONDS)
+    except TimeoutError:
+        raise Unreachable(f"the spec of {name} is extended, and no controller has seen it yet") from None
 
 
 def extended_ttl(document: Json, seconds: int) -> int:

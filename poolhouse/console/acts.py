@@ -21,7 +21,7 @@ from poolhouse.cli import detach, rollout
 from poolhouse.cli.claim_status import FINISHED
 from poolhouse.cli.claims import extend_claim
 from poolhouse.cli.cluster import Cluster
-from poolhouse.cli.output import Failed
+from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.cli.parameters import Duration, qualified_name, short_name
 from poolhouse.cli.pools import POOL_KIND
 from poolhouse.cli.undo import undo_update
@@ -265,8 +265,8 @@ async def _extend(api: Api, cluster: Cluster, target: Target, values: Values) ->
         raise Failed(f"by: must be a time such as 600, 30m or 2h, not {text!r}") from None
     try:
         return (await extend_claim(api, target.namespace, target.name, seconds))[1]
-    except TimeoutError:
-        raise Failed(f"the spec of {target.name} is extended, and no controller has seen it yet") from None
+    except Unreachable as error:
+        raise Failed(error.message) from None
 
 
 def _expires(target: Target) -> bool:

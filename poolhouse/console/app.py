@@ -309,10 +309,10 @@ class Console:
             return self._back(back, with_namespace(error), failed=True)
         return HTMLResponse(await self._html(self._confirmation(found, target, values, lost, back, preview)))
 
-    async def _preview(self, act: Act, target: Target, values: Mapping[str, str]) -> Json:
-        """What the act would do, for the question whether to do it."""
+    async def _preview(self, act: Act, target: Target, values: Mapping[str, str]) -> Json | None:
+        """What the act would do, for the question whether to do it. None if the act does not foresee it."""
         if act.preview is None:
-            return {}
+            return None
         state, cluster = self._context.state, replace(self._context.cluster, namespace=target.namespace)
         found = await act.preview(state.api, cluster, target, values)
         effects = await change.effects_of_act(state, target.resource, target.document, found.document)
@@ -342,13 +342,12 @@ class Console:
                 "target": acts.short(target),
                 "destroys": lost,
                 "help": act.help,
-                **{"message": "", "problem": "", "plan": None, "diff": []},
                 "name": target.name,
                 "values": values_shown,
                 "command": act.shell(target, values),
                 "action": f"/act/{act.name}{back}",
                 "back": back,
-                **(preview or {}),
+                "preview": preview,
             },
         )
         return Page(f"{act.label} {target.name}", [part], live=False)

@@ -19,7 +19,7 @@ async def overview(state: ClusterState, query: Query) -> Page:
     found = [(kind, state.list(kind)) for kind in KINDS]
     rows = await state.compute(_rows, found, state.now())
     shown = await state.compute(table, rows, query)
-    # In a namespace nobody expects objects that are in none, and no Role of the namespace allows to list them.
+    # A console of one namespace has no cluster-wide kinds: a Role of the namespace cannot allow to list them.
     unlisted = state.unlisted(*(kind for kind in KINDS if kind.namespaced or state.namespace is None))
     return Page(
         "Overview",

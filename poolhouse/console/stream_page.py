@@ -23,7 +23,7 @@ async def links(state: ClusterState, namespace: str, name: str) -> list[Json]:
 
 
 async def offered(state: ClusterState, namespace: str, name: str) -> list[Json]:
-    """The links for a user who may know that the VM runs without the right to list VMIs."""
+    """The links of a VM that runs. The caller knows that it does, for example from the claim of the user."""
     missing = await state.missing_rights(map(right, LABELS), namespace)
     return [
         {

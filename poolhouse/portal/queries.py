@@ -28,7 +28,7 @@ NO_ANSWER = "Prometheus has given no answer; the log of the portal has the reaso
 class Queries:
     prometheus: Metrics
     deadline_seconds: float = DEADLINE_SECONDS
-    """includes the time for which a query waits for a slot, because a page waits for both"""
+    """Longest time of a query with its wait for a slot, because a page waits for both"""
     slots: FairSlots[str] = field(default_factory=lambda: FairSlots(QUERIES, per_key=QUERIES_PER_USER))
 
     def of(self, user: str) -> Metrics:

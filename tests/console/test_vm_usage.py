@@ -139,7 +139,7 @@ async def test_figures_of_a_former_vm_with_the_same_name_are_not_shown(tmp_path:
     "name", ['a"} or vector(1) #', "a\\", 'a\\"', "a\nb", "a{b}", "é", "`", "'", "[5m]", "{labels}", ""]
 )
 def test_a_name_cannot_widen_the_query(name: str) -> None:
-    """Both strings end where they should: what precedes and follows them is ours."""
+    """Each quoted string contains the whole name, and the rest of the query is that of the console."""
     found = labels(name, name)
     quoted = re.fullmatch(r'\{namespace=("(?:[^"\\\n]|\\.)*"),name=("(?:[^"\\\n]|\\.)*")\}', found)
     assert quoted is not None

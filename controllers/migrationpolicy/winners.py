@@ -15,9 +15,6 @@ class Changes:
     policies: set[str] = field(default_factory=set)
     """Policies whose counts changed, and policies that became active or inactive."""
 
-    def __bool__(self) -> bool:
-        return bool(self.vmis or self.policies)
-
 
 class LabelledVMIs:
     """The VMIs of one namespace, indexed by the labels that policies select. Other labels have a value for each VMI."""
@@ -117,11 +114,10 @@ class Winners:
                 self._update(key, before_by_key[key], self._matching(key), changes)
             return changes
         self._namespaces[name] = labels
-        if any(before.get(key) != labels.get(key) for key in self._index.namespace_keys):
-            reached = {each.name for each in self._active.values() if each.selectors.matches_namespace(before)}
-            reaches = {each.name for each in self._active.values() if each.selectors.matches_namespace(labels)}
-            gone, come = ([self._active[each] for each in found] for found in (reached - reaches, reaches - reached))
-            self._exchange(name, gone, come, changes)
+        reached = {each.name for each in self._active.values() if each.selectors.matches_namespace(before)}
+        reaches = {each.name for each in self._active.values() if each.selectors.matches_namespace(labels)}
+        gone, come = ([self._active[each] for each in found] for found in (reached - reaches, reaches - reached))
+        self._exchange(name, gone, come, changes)
         return changes
 
     def vmi(self, key: Key, labels: Labels | None) -> Changes:
@@ -207,7 +203,7 @@ class Winners:
             if winner in left:
                 winner = self._index.winner(labels, namespace_labels)
             else:
-                winner = min(joined if winner is None else [winner, *joined], key=_rank, default=None)
+                winner = min(joined if winner is None else [winner, *joined], key=_rank)
             self._set_winner(key, winner, changes)
 
     def _matching(self, key: Key) -> tuple[RankedPolicy, ...] | None:

@@ -15,6 +15,7 @@ from poolhouse.api.migrationpolicies.precedence import (
     candidates,
     is_active,
     missing,
+    ranked_policy,
     reason,
     superseded,
 )
@@ -45,6 +46,31 @@ def names(found) -> list[str]:
     return [each.name for each in found]
 
 
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(
+            {
+                "metadata": {"name": "p", "creationTimestamp": "2026-03-01T12:00:00Z"},
+                "spec": {
+                    "selectors": {
+                        "virtualMachineInstanceSelector": {"matchLabels": {"app": "web"}},
+                        "namespaceSelector": {"matchLabels": {"tier": "gold"}},
+                    }
+                },
+            },
+            policy("p", {"app": "web"}, {"tier": "gold"}, "2026-03-01T12:00:00Z"),
+            id="a policy",
+        ),
+        pytest.param({"metadata": {"name": 7, "creationTimestamp": 8}}, policy(""), id="metadata of other types"),
+        pytest.param({}, policy(""), id="an empty document"),
+        pytest.param("p", policy(""), id="a text"),
+    ],
+)
+def test_a_document_of_any_shape_has_a_policy(document: Any, expected: RankedPolicy) -> None:
+    assert ranked_policy(document) == expected
+
+
 @pytest.mark.sentence("3.13")
 def test_the_example_has_the_order_of_the_design_document() -> None:
     assert names(candidates(DOCUMENT, VMI, NAMESPACE)) == ["z1", "y2", "x3", "w4", "v5", "u6"]
@@ -63,39 +89,47 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
         pytest.param(
             policy("z", {"a": "1", "b": "2"}),
             policy("a", {"a": "1"}),
-            "more labels, 2 to 1",
+            "it matches more labels, 2 to 1",
             id="more labels win",
             marks=pytest.mark.sentence("3.9"),
         ),
         pytest.param(
             DOCUMENT[0],
             DOCUMENT[1],
-            "'bandwidth' comes before 'gpu'",
+            "both match 4, and its key 'bandwidth' comes before 'gpu'",
             id="the first key in lexicographic order",
             marks=pytest.mark.sentence("3.11"),
         ),
         pytest.param(
             policy("z", {"a": "", "c": ""}),
             policy("a", {"a": "", "d": ""}),
-            "'c' comes before 'd'",
+            "both match 2, and its key 'c' comes before 'd'",
             id="the first key that differs, where the first ones are the same",
         ),
         pytest.param(
             policy("z", None, {"a": "1"}),
             policy("a", {"z": "1"}),
-            "'a' comes before 'z'",
+            "both match 1, and its key 'a' comes before 'z'",
             id="keys come before the VMI: here KubeVirt's own code differs",
         ),
-        pytest.param(policy("z", {"B": ""}), policy("a", {"a": ""}), "'B' comes before 'a'", id="capitals come first"),
+        pytest.param(
+            policy("z", {"B": ""}),
+            policy("a", {"a": ""}),
+            "both match 1, and its key 'B' comes before 'a'",
+            id="capitals come first",
+        ),
         pytest.param(
             policy("z", {"a": "", "b": ""}),
             policy("a", {"a": ""}, {"b": ""}),
-            "more of its labels are the VMI's, 2 to 1",
+            "the keys are the same, and more of its labels are the VMI's, 2 to 1",
             id="equal keys: more VMI labels",
             marks=pytest.mark.sentence("3.12"),
         ),
         pytest.param(
-            policy("a", {"k": "v"}), policy("b", {"k": "w"}), "its name 'a' comes before 'b'", id="equal keys: the name"
+            policy("a", {"k": "v"}),
+            policy("b", {"k": "w"}),
+            "the keys are the same, and its name 'a' comes before 'b'",
+            id="equal keys: the name",
         ),
         pytest.param(
             policy("z", {"k": "v"}),
@@ -114,21 +148,21 @@ def test_each_policy_of_the_example_wins_without_the_earlier_ones() -> None:
         pytest.param(
             policy("z", {"a": ""}, {"b": "v", "c": "v"}),
             policy("a", {"a": "", "b": "", "c": "v"}),
-            "it requires more values, 2 to 1",
+            "the keys are the same, and it requires more values, 2 to 1",
             id="equal keys: values come before more VMI labels",
             marks=pytest.mark.sentence("3.10"),
         ),
         pytest.param(
             policy("z", {"a": "", "b": "", "c": ""}),
             policy("a", {"a": "1", "b": "2"}),
-            "more labels, 3 to 2",
+            "it matches more labels, 3 to 2",
             id="more labels come before values",
         ),
     ],
 )
 def test_tie_breaks(first: RankedPolicy, second: RankedPolicy, why: str) -> None:
     assert first.rank < second.rank
-    assert why in reason(first, second)
+    assert reason(first, second) == why
 
 
 @pytest.mark.parametrize(

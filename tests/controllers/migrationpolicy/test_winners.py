@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controllers.migrationpolicy.winners import LabelledVMIs, Winners
+from controllers.migrationpolicy.winners import Changes, LabelledVMIs, Winners
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors, candidates, superseded
 
 
@@ -96,7 +96,7 @@ def test_only_vmis_that_may_match_are_compared(selected: list[dict[str, str]], n
 
 
 def test_an_unchanged_policy_changes_nothing(winners: Winners) -> None:
-    assert not winners.policy("web", ranked("web", {"app": "web"}))
+    assert winners.policy("web", ranked("web", {"app": "web"})) == Changes()
 
 
 def test_a_younger_duplicate_changes_no_vmi(winners: Winners) -> None:
@@ -123,7 +123,7 @@ def test_a_label_of_a_vmi_changes_only_that_vmi(winners: Winners) -> None:
 
 
 def test_a_namespace_label_that_no_policy_selects_changes_nothing(winners: Winners) -> None:
-    assert not winners.namespace("shop", {"tier": "gold", "owner": "me"})
+    assert winners.namespace("shop", {"tier": "gold", "owner": "me"}) == Changes()
 
 
 @pytest.mark.sentence("3.6")
@@ -139,6 +139,12 @@ def test_a_vmi_of_an_unknown_namespace_is_not_decided(winners: Winners) -> None:
     assert winners.winner(("new", "web")) == "web"
 
 
+def test_vmis_of_a_deleted_namespace_are_not_counted(winners: Winners) -> None:
+    assert winners.namespace("shop", None) == Changes(policies={"web", "gold"})
+    assert not winners.decided(WEB)
+    assert (winners.wins("web"), winners.losses("web"), winners.wins("gold"), winners.losses("gold")) == (1, 0, 0, 0)
+
+
 def test_a_deleted_vmi_is_not_counted(winners: Winners) -> None:
     assert winners.vmi(WEB, None).policies == {"web", "gold"}
     assert (winners.wins("web"), winners.losses("gold"), len(winners)) == (1, 0, 2)
@@ -150,7 +156,7 @@ names, spaces = st.sampled_from("pqrs"), st.sampled_from(["n", "m"])
 changes = st.lists(
     st.one_of(
         st.tuples(st.just("policy"), names, st.none() | st.tuples(labels, labels, st.sampled_from("12"))),
-        st.tuples(st.just("namespace"), spaces, labels),
+        st.tuples(st.just("namespace"), spaces, st.none() | labels),
         st.tuples(st.just("vmi"), st.tuples(spaces, names), st.none() | labels),
     ),
     max_size=25,
@@ -178,7 +184,7 @@ def test_any_sequence_of_changes_gives_the_result_of_a_fresh_decision(changes) -
         active = [each for each in there if each.name not in lost]
         wins, losses, now = dict.fromkeys("pqrs", 0), dict.fromkeys("pqrs", 0), {}
         for key, own in vmis.items():
-            if own is None or key[0] not in namespaces:
+            if own is None or namespaces.get(key[0]) is None:
                 continue
             found = candidates(active, own, namespaces[key[0]])
             now[key] = found[0].name if found else None

@@ -10,15 +10,16 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from tests.mutants.campaign import EQUIVALENT, Campaign, Result, copy_of
-from tests.mutants.processes import KILLED, SURVIVED, TIMED_OUT
+from tests.mutants.processes import KILLED, MYPY, SURVIVED, TIMED_OUT
 from tests.mutants.targets import ROOT, TARGETS, Target
 
 LEAST_PERCENT = 90
-OUTCOMES = (KILLED, TIMED_OUT, SURVIVED, EQUIVALENT)
+OUTCOMES = (KILLED, TIMED_OUT, MYPY, SURVIVED, EQUIVALENT)
 
 
 def main() -> int:
@@ -27,6 +28,7 @@ def main() -> int:
     parser.add_argument("--seed", help="order of the mutants; default: a new one, which is printed")
     parser.add_argument("--only", nargs="*", default=[], metavar="TARGET", help="run only these targets")
     parser.add_argument("--file", help="run only the mutants of this file")
+    parser.add_argument("--workers", type=int, default=1, help="processes that share the mutants; default: 1")
     options = parser.parse_args()
     seed = options.seed or secrets.token_hex(4)
     chosen = [each for each in TARGETS if not options.only or each.name in options.only]
@@ -39,48 +41,60 @@ def main() -> int:
     failed = False
     lines = [f"{'':<52} {'mutants':>8} {'run':>6}" + "".join(f" {name:>10}" for name in OUTCOMES) + "   killed"]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        copy = Path(folder, "copy")
-        copy_of(ROOT, copy)
         for number, target in enumerate(chosen):
-            campaign = Campaign(target, ROOT, copy)
+            campaigns = [Campaign(target, ROOT, _copied(Path(folder, str(each)))) for each in range(options.workers)]
             share = (end - time.monotonic()) / (len(chosen) - number)
-            results = run(campaign, seed, time.monotonic() + share, Path(folder, "log"))
-            lines += table(campaign, results)
+            results = run(campaigns, seed, time.monotonic() + share, Path(folder))
+            lines += table(campaigns[0], results)
             failed = failed or percent(results) < LEAST_PERCENT
     print(*lines, sep="\n")
     return int(failed)
 
 
-def run(campaign: Campaign, seed: str, deadline: float, log: Path) -> list[Result]:
-    """Shows each survivor at once."""
-    receiving, sending = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("fork").Process(target=_work, args=(campaign, seed, deadline, log, sending))
-    process.start()
-    sending.close()
-    results = []
-    while True:
-        try:
-            result: Result = receiving.recv()
-        except EOFError:
-            break
-        results.append(result)
-        if result.outcome == SURVIVED:
-            print(f"survived: {result.diff}", flush=True)
-    process.join()
-    if process.exitcode != 0:
-        print(log.read_text()[-4000:])
-        raise SystemExit(f"{campaign.target.name}: the tests do not pass without a mutant")
+def _copied(folder: Path) -> Path:
+    if not folder.exists():
+        copy_of(ROOT, folder)
+    return folder
+
+
+def run(campaigns: list[Campaign], seed: str, deadline: float, folder: Path) -> list[Result]:
+    """Shares the mutants between the campaigns, each in a process, and shows each survivor at once."""
+    fork, processes, results = multiprocessing.get_context("fork"), dict[Connection, tuple[BaseProcess, Path]](), []
+    for place, campaign in enumerate(campaigns):
+        receiving, sending = multiprocessing.Pipe(duplex=False)
+        log, share = folder / f"log-{place}", slice(place, None, len(campaigns))
+        process: BaseProcess = fork.Process(target=_work, args=(campaign, seed, deadline, log, share, sending))
+        process.start()
+        sending.close()
+        processes[receiving] = process, log
+    reporting = [*processes]
+    while reporting:
+        for each in wait(reporting):
+            assert isinstance(each, Connection)
+            try:
+                result: Result = each.recv()
+            except EOFError:
+                reporting.remove(each)
+                continue
+            results.append(result)
+            if result.outcome == SURVIVED:
+                print(f"survived: {result.diff}", flush=True)
+    for process, log in processes.values():
+        process.join()
+        if process.exitcode != 0:
+            print(log.read_text()[-4000:])
+            raise SystemExit(f"{campaigns[0].target.name}: the tests do not pass without a mutant")
     return results
 
 
-def _work(campaign: Campaign, seed: str, deadline: float, log: Path, sending: Connection) -> None:
-    sys.exit(campaign.run(seed, deadline, sending.send, log))
+def _work(campaign: Campaign, seed: str, deadline: float, log: Path, share: slice, sending: Connection) -> None:
+    sys.exit(campaign.run(seed, deadline, sending.send, log, share))
 
 
 def percent(results: Iterable[Result]) -> float:
-    """A mutant whose tests do not end is noticed, too."""
+    """A mutant whose tests do not end is noticed, too, and so is one that mypy refuses."""
     counts = Counter(each.outcome for each in results)
-    noticed = counts[KILLED] + counts[TIMED_OUT]
+    noticed = counts[KILLED] + counts[TIMED_OUT] + counts[MYPY]
     return 100 * noticed / max(1, noticed + counts[SURVIVED])
 
 

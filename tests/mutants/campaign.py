@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.mutants.mutants import Candidate, Mutant, candidates
-from tests.mutants.processes import SURVIVED, in_a_process
+from tests.mutants.processes import MYPY, SURVIVED, check_types, in_a_process
 from tests.mutants.reasons import REASONS
 from tests.mutants.targets import Target
 
@@ -48,11 +48,14 @@ def copy_of(root: Path, folder: Path) -> None:
 
 class Campaign:
     def __init__(self, target: Target, root: Path, copy: Path, cpu_seconds: float = CPU_SECONDS) -> None:
+        """`copy` is a copy of `root`, in which nobody else writes meanwhile."""
         self.target, self._root, self._copy, self._cpu_seconds = target, root, copy, cpu_seconds
         self._written = time.time_ns()
         self.found: list[Candidate] = [each for path in target.files(root) for each in candidates(root, path)]
 
-    def run(self, seed: str, deadline: float, report: Callable[[Result], None], log: Path) -> int:
+    def run(
+        self, seed: str, deadline: float, report: Callable[[Result], None], log: Path, share: slice = slice(None)
+    ) -> int:
         """Exits with pytest's code. Call it in a process of its own, which has not imported what is mutated."""
         import pytest
 
@@ -62,13 +65,14 @@ class Campaign:
         Random(f"{seed} {self.target.name}").shuffle(order)
 
         def work(session: Session) -> None:
-            for candidate in order:
+            for candidate in order[share]:
                 if time.monotonic() >= deadline:
                     return
                 mutant = candidate.mutant()
                 if mutant is not None:
                     report(self._result(session, mutant))
 
+        self._typed = check_types(self._copy, self.target.files(self._root))
         os.chdir(self._root)
         with log.open("w") as output, redirect_stdout(output), redirect_stderr(output):
             options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--capture=no"]
@@ -92,6 +96,8 @@ class Campaign:
         original = path.read_text()
         try:
             self._write(path, mutant.source)
+            if self._typed and not check_types(self._copy, [mutant.path]):
+                return MYPY
             for tests in filter(None, rounds):
                 outcome = in_a_process(self._copy, tests, cpu_seconds + START_CPU_SECONDS, SECONDS)
                 if outcome != SURVIVED:

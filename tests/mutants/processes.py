@@ -15,7 +15,8 @@ MEMORY = 4 * 1024**3
 """limit for a mutant that appends to a list for ever"""
 PR_SET_PDEATHSIG = 1
 
-KILLED, SURVIVED, TIMED_OUT = "killed", "survived", "timed out"
+KILLED, SURVIVED, TIMED_OUT, MYPY = "killed", "survived", "timed out", "mypy"
+"""outcomes of a mutant; mypy notices those of the last kind, and no test has to"""
 
 
 def _limited(cpu_seconds: float, seconds: float) -> None:
@@ -62,6 +63,12 @@ def in_a_process(root: Path, tests: Iterable[str], cpu_seconds: float, seconds: 
     code = process.wait()
     _end_group(process.pid)
     return _outcome(code)
+
+
+def check_types(root: Path, paths: Iterable[str]) -> bool:
+    """Whether mypy finds no error in these files. It reads what they import from its cache."""
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(root / ".mypy_cache"), *paths]
+    return subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 
 def _end_group(pid: int) -> None:

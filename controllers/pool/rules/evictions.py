@@ -89,7 +89,7 @@ def _conflict(snapshot: PoolSnapshot) -> str:
 
 def _enough_elsewhere(snapshot: PoolSnapshot) -> str:
     found = _available_elsewhere(snapshot)
-    return f"{count_noun(found, 'VM')} that an eviction moves are enough" if _least(snapshot) <= found else ""
+    return f"an eviction moves {count_noun(found, 'VM')}, which is enough" if _least(snapshot) <= found else ""
 
 
 NO_BUDGET: tuple[tuple[Callable[[PoolSnapshot], str], PoolReason | None], ...] = (

@@ -60,6 +60,16 @@ def test_a_new_policy_changes_only_vmis_that_it_matches(winners: Winners) -> Non
     assert winners.losses("gold") == 1
 
 
+def test_a_new_policy_with_two_labels_wins_all_vmis_that_have_both(winners: Winners) -> None:
+    """Each of the labels is on VMIs without the other one."""
+    both = {("shop", f"both-{number}") for number in range(20)}
+    for key in both:
+        winners.vmi(key, {"app": "web", "size": "small"})
+        winners.vmi((key[0], f"{key[1]}-app"), {"app": "web"})
+        winners.vmi((key[0], f"{key[1]}-size"), {"size": "small"})
+    assert winners.policy("small-web", ranked("small-web", {"app": "web", "size": "small"})).vmis == both
+
+
 @pytest.mark.sentence("3.3")
 def test_vmis_of_a_deleted_policy_get_the_next_winner(winners: Winners) -> None:
     assert winners.policy("web", None).vmis == {WEB, LAB}

@@ -27,7 +27,19 @@ from controllers.shared.vm import VM
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
+from tests.controllers.pool.builders import (
+    NOW,
+    OLD,
+    REVISION,
+    a_pool,
+    ago,
+    halted,
+    leaving,
+    snapshot,
+    template,
+    vm,
+    vmi,
+)
 
 V1_5, V1_9 = (ClusterSettings(versions=(version,)) for version in ("v1.5.0", "v1.9.0"))
 OURS = selector({meta.POOL: "web"})
@@ -61,6 +73,23 @@ def refused(observed: PoolSnapshot, wait: float = 0.0) -> PoolSnapshot:
 
 
 SET, DELETE = SetEvictionBudget, DeleteEvictionBudget
+MUST_WAIT = "a drain must wait, because 3 of 4 VMs must stay available, and only 3 are available: "
+TWO = (
+    "PodDisruptionBudget mine selects Pods of the pool, and no Pod may have two; delete it, or set "
+    "spec.evictionBudget: Disabled"
+)
+SAME_NAME = (
+    "PodDisruptionBudget web is not the pool's, and has its name; delete it, or set spec.evictionBudget: Disabled"
+)
+NEVER_ENDS = (
+    "PodDisruptionBudget mine selects Pods of the pool and allows no eviction, so that a drain never ends: Kubernetes "
+    "computes maxUnavailable or a percentage from the replicas of a Pod's owner, and a VMI has none; delete it, or "
+    "give it a number as minAvailable"
+)
+UNREADABLE = "the controller cannot list PodDisruptionBudgets: a drain may stop all VMs of a node at once"
+NO_KUBEVIRT = (
+    "the controller finds no KubeVirt object that it may read, which has the evictionStrategy of VMs without one"
+)
 
 
 @pytest.mark.parametrize(
@@ -155,26 +184,26 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
 
 
 @pytest.mark.parametrize(
-    ("observed", "reason", "word"),
+    ("observed", "reason", "message"),
     [
         pytest.param(seen(*FOUR), PoolReason.NO_EVICTION_BUDGET_FAILURE, "", id="none"),
         pytest.param(
-            seen(*FOUR, budgets=(budget("mine", "", app="shop"),)), PoolReason.FOREIGN_EVICTION_BUDGET, "mine", id="two"
+            seen(*FOUR, budgets=(budget("mine", "", app="shop"),)), PoolReason.FOREIGN_EVICTION_BUDGET, TWO, id="two"
         ),
         pytest.param(
-            seen(*FOUR, budgets=(budget("web", "", app="x"),)), PoolReason.FOREIGN_EVICTION_BUDGET, "name", id="name"
+            seen(*FOUR, budgets=(budget("web", "", app="x"),)), PoolReason.FOREIGN_EVICTION_BUDGET, SAME_NAME, id="name"
         ),
         pytest.param(
             seen(*FOUR, budgets=(budget("mine", "", None, app="shop"),)),
             PoolReason.FOREIGN_EVICTION_BUDGET,
-            "mine selects Pods of the pool and allows no eviction, so that a drain never ends",
+            NEVER_ENDS,
             id="a percentage, which counts no VMIs",
         ),
         *(
             pytest.param(
                 seen(*FOUR[:replicas], budgets=(budget("mine", "", None, app="shop"),), replicas=replicas, **spec),
                 PoolReason.FOREIGN_EVICTION_BUDGET,
-                "mine selects Pods of the pool and allows no eviction",
+                NEVER_ENDS,
                 id=f"such a budget stops a drain, though the pool has none: {spec or 'one replica'}",
             )
             for replicas, spec in ((4, {"evictionBudget": "Disabled"}), (4, {"maxUnavailable": "100%"}), (1, {}))
@@ -185,36 +214,61 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             "",
             id="KubeVirt's webhook denies the eviction of these VMs before any budget is asked",
         ),
-        pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, "cannot list", id="no right"),
+        pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, UNREADABLE, id="no right"),
         pytest.param(
             seen(*FOUR[:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
             PoolReason.EVICTIONS_BLOCKED,
-            "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
+            f"{MUST_WAIT}web-4 does not start: Unschedulable",
             id="no node has room for a VM, and a drain waits",
         ),
         pytest.param(
             seen(MOVED, *FOUR[1:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
             PoolReason.EVICTIONS_BLOCKED,
-            "3 of 4 VMs must stay available, and only 3 are available: web-4 does not start: Unschedulable",
+            f"{MUST_WAIT}web-4 does not start: Unschedulable",
             id="the same while one of the VMs migrates when it is evicted",
         ),
         pytest.param(
             seen(*FOUR[:3], running(4, ready=False, paused="PausedByUser")),
             PoolReason.EVICTIONS_BLOCKED,
-            "3 of 4 VMs must stay available, and only 3 are available: web-4 is paused",
+            f"{MUST_WAIT}web-4 is paused",
             id="the Pod of a paused VM is not ready",
         ),
         pytest.param(
             seen(*FOUR[:3], running(4, ready=False, unready_since=ago(600))),
             PoolReason.EVICTIONS_BLOCKED,
-            "only 3 are available: web-4 runs and is not ready for 600 s: see the readiness probe",
+            f"{MUST_WAIT}web-4 runs and is not ready for 600 s: see the readiness probe",
             id="a readiness probe never succeeds",
         ),
         pytest.param(
             seen(*FOUR[:3], running(4, ready=False, unready_since=ago(30)), progressDeadlineSeconds=30),
             PoolReason.EVICTIONS_BLOCKED,
-            "web-4 runs and is not ready for 30 s",
+            f"{MUST_WAIT}web-4 runs and is not ready for 30 s: see the readiness probe",
             id="for as long as the pool's own deadline",
+        ),
+        pytest.param(
+            seen(
+                running(1, ready=False, paused="PausedByUser"),
+                running(2, ready=False, paused="PausedByUser"),
+                running(3, ready=False, unready_since=ago(600)),
+                running(4, ready=False, unready_since=ago(700)),
+            ),
+            PoolReason.EVICTIONS_BLOCKED,
+            "a drain must wait, because 3 of 4 VMs must stay available, and only 0 are available: web-1, web-2 are "
+            "paused; web-3, web-4 run and are not ready for 600 s: see the readiness probe",
+            id="all VMs, for two reasons",
+        ),
+        pytest.param(
+            seen(
+                running(1, "LiveMigrate"),
+                FOUR[1],
+                running(3, ready=False, paused="PausedByUser"),
+                running(4, ready=False, paused="PausedByUser"),
+                maxUnavailable=2,
+            ),
+            PoolReason.EVICTIONS_BLOCKED,
+            "a drain must wait, because 2 of 4 VMs must stay available, and only 2 are available: web-3, web-4 are "
+            "paused",
+            id="as many as must stay are available",
         ),
         pytest.param(
             seen(*FOUR[:3], running(4, ready=False, unready_since=ago(599))),
@@ -231,13 +285,13 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
         pytest.param(
             replace(seen(*FOUR), cluster=None),
             PoolReason.EVICTION_STRATEGY_UNKNOWN,
-            "no KubeVirt object that it may read, which has the evictionStrategy of VMs without one: a drain may stop",
+            f"{NO_KUBEVIRT}: a drain may stop all VMs of a node at once",
             id="the strategy of the cluster is unknown",
         ),
         pytest.param(
             replace(seen(*FOUR, budgets=(budget(least=2),)), cluster=None),
             PoolReason.EVICTION_STRATEGY_UNKNOWN,
-            "its PodDisruptionBudget web stays as it is",
+            f"{NO_KUBEVIRT}: its PodDisruptionBudget web stays as it is",
             id="it is unknown since the budget exists",
         ),
         pytest.param(
@@ -272,14 +326,59 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
         ),
     ],
 )
-def test_the_condition_names_what_is_missing(observed: PoolSnapshot, reason: PoolReason, word: str) -> None:
+def test_the_condition_names_what_is_missing(observed: PoolSnapshot, reason: PoolReason, message: str) -> None:
     found = {each.type: each for each in pool_status(observed, plan(observed, NOW), NOW).conditions}
     if reason is PoolReason.NO_EVICTION_BUDGET_FAILURE:
         assert "EvictionBudgetFailure" not in found
         return
     shown = found["EvictionBudgetFailure"]
-    assert (shown.status, shown.reason) == ("True", reason)
-    assert word in (shown.message or "")
+    assert (shown.status, shown.reason, shown.message) == ("True", reason, message)
+
+
+@pytest.mark.parametrize(
+    ("observed", "reason"),
+    [
+        pytest.param(seen(*FOUR), "3 of 4 VMs must stay available", id="it has one"),
+        pytest.param(seen(*FOUR[:2], replicas=2), "1 of 2 VMs must stay available", id="a small one"),
+        pytest.param(seen(*FOUR, deleting=True), "the pool is being deleted", id="the pool is deleted"),
+        pytest.param(seen(*FOUR, evictionBudget="Disabled"), "spec.evictionBudget is Disabled", id="disabled"),
+        pytest.param(
+            seen(FOUR[0], replicas=1),
+            "1 VM should run, and maxUnavailable allows the stop of all",
+            id="one replica",
+        ),
+        pytest.param(
+            seen(*FOUR, maxUnavailable=4),
+            "4 VMs should run, and maxUnavailable allows the stop of all",
+            id="all may be unavailable",
+        ),
+        pytest.param(
+            seen(*(running(n, "LiveMigrate") for n in range(1, 5))), "an eviction moves its VMs", id="all move"
+        ),
+        pytest.param(
+            seen(template=template(template={"spec": {"evictionStrategy": "LiveMigrate"}})),
+            "an eviction moves its VMs",
+            id="all VMs that are about to be created move",
+        ),
+        pytest.param(
+            seen(*FOUR[:1], template=template(template={"spec": {"evictionStrategy": "LiveMigrate"}})),
+            "3 of 4 VMs must stay available",
+            id="a VM of a former template is stopped",
+        ),
+        pytest.param(
+            seen(*(running(n, "LiveMigrate") for n in (1, 2, 3)), FOUR[3]),
+            "an eviction moves 3 VMs, which is enough",
+            id="enough VMs move",
+        ),
+        pytest.param(
+            seen(MOVED, FOUR[1], replicas=2),
+            "an eviction moves 1 VM, which is enough",
+            id="the one that moves is enough",
+        ),
+    ],
+)
+def test_a_pool_says_why_it_has_a_budget_or_none(observed: PoolSnapshot, reason: str) -> None:
+    assert desired_budget(observed).reason == reason
 
 
 def test_a_simulated_pool_gets_its_budget_once() -> None:

@@ -645,7 +645,7 @@ def test_the_event_of_a_ready_claim(claim: Any, vm: Any, event: str | None) -> N
     ("seconds", "health", "ready"),
     [
         pytest.param(4, UNHEALTHY, None, id="not in the first seconds"),
-        pytest.param(6, UNHEALTHY, "NotReady: web-m: it is not", id="after some seconds"),
+        pytest.param(5, UNHEALTHY, "NotReady: web-m: it is not", id="after some seconds"),
         pytest.param(6, UNKNOWN, "NodeNotReady: web-m: nobody answers", id="also without a health check"),
     ],
 )

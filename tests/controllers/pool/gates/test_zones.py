@@ -163,6 +163,11 @@ def test_in_which_order_scale_in_takes_vms(observed: PoolSnapshot, expected: lis
             id="a VM that starts has no known zone yet",
         ),
         pytest.param(
+            pool("-bbb", aged(1, ready=False, vmi=None), *map(old, (2, 3, 4))),
+            ["web-2"],
+            id="which does not matter to VMs of one zone",
+        ),
+        pytest.param(
             pool("ab", aged(1), old(2, vmi=None, vmi_exists=False)), ["web-2"], id="a VM that does not run is updated"
         ),
         pytest.param(
@@ -179,6 +184,11 @@ def test_which_vms_are_updated_together(observed: PoolSnapshot, expected: list[s
 def test_a_vm_that_waits_names_the_zones() -> None:
     (wait,) = plan(pool("ab", aged(1, ready=False), old(2)), NOW).waits
     assert wait.reason == "VMs in zone a are not available, and it is in zone b"
+    several = pool("bac", aged(1, ready=False), aged(2, ready=False), old(3), limit=3)
+    (wait,) = plan(several, NOW).waits
+    assert wait.reason == "VMs in zone a, b are not available, and it is in zone c"
+    (wait,) = plan(pool("-bc", aged(1, ready=False, vmi=None), aged(2), old(3)), NOW).waits
+    assert wait.reason == "the zone of web-1 is not known yet, and it is not available"
 
 
 def test_lifetimes_end_zone_by_zone() -> None:

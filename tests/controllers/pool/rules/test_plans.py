@@ -12,35 +12,33 @@ from controllers.pool.actions import (
     Create,
     Delete,
     DiskReplacement,
-    EndHold,
     Heal,
     PinMachineType,
     PruneSnapshot,
     Restart,
     RetainDisks,
     SaveRevision,
-    SetInService,
+    TakeSnapshot,
     Update,
 )
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
-from controllers.shared.vm import VM, LifecycleHold
-from poolhouse.api.kinds import meta
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm, vmi
+from controllers.shared.vm import VM
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, template, vm, vmi
 
 RECREATE = {"proactive": {"replacePolicy": "Recreate"}}
 SURGE = {"proactive": {"maxSurge": 1}}
+SNAPSHOT = {"proactive": {"snapshotBeforeUpdate": True}}
 UNMANAGED: dict[str, Any] = {"unmanaged": {}}
 FAILING = {"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff"}
 RUNNING_OLD = vmi("web-1", revision="r0")
-BEFORE_RESTART, BEFORE_DELETION = (
-    {"name": "drain", "transition": each, "timeoutSeconds": 600} for each in ("Restarting", "Terminating")
+WITH_SIZES = template(
+    dataVolumeTemplates=[
+        {"metadata": {"name": "root"}, "spec": {"storage": {"resources": {"requests": {"storage": "1Gi"}}}}},
+        {"metadata": {"name": "data"}, "spec": {"pvc": {"resources": {"requests": {"storage": "5Gi"}}}}},
+    ]
 )
-HOLD = LifecycleHold("Restarting", ago(60), "run-web-1", (("drain", ago(-540)),))
-IN_SERVICE = vmi("web-1", revision="r0")
-IN_SERVICE = replace(IN_SERVICE, labels={**IN_SERVICE.labels, meta.IN_SERVICE: "true"})
-SERVES_WEB_2 = SetInService("web-2", "run-web-2", True, "it is not held")
 UPDATE = Update("web-1", "u-web-1", 1, "r0", "r1", "the template has changed", "")
 NEW_DISK = DiskReplacement("root", "root-1", "root-df16b4d76e-1", False)
 
@@ -203,32 +201,6 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: the VM is about to be replaced")],
             id="a replaced disk before the replacement of its VM",
         ),
-        # Holds
-        pytest.param(
-            snapshot(a_pool(2, lifecycleHooks=[BEFORE_RESTART]), vm(1, hold=HOLD), vm(2)),
-            [EndHold("web-1", "u-web-1", "7", ("drain",), "it is not restarted any more"), SERVES_WEB_2],
-            id="a VM that needs no restart any more",
-        ),
-        pytest.param(
-            snapshot(
-                a_pool(2, lifecycleHooks=[BEFORE_DELETION]), vm(1, hold=replace(HOLD, transition="Terminating")), vm(2)
-            ),
-            [EndHold("web-1", "u-web-1", "7", ("drain",), "it is not deleted any more"), SERVES_WEB_2],
-            id="a VM that stays",
-        ),
-        pytest.param(
-            snapshot(a_pool(1, lifecycleHooks=[BEFORE_RESTART]), vm(1, hold=replace(HOLD, vmi_uid="earlier"))),
-            [
-                EndHold("web-1", "u-web-1", "7", ("drain",), "it was restarted"),
-                SetInService("web-1", "run-web-1", True, "it is not held"),
-            ],
-            id="a held VM that was restarted",
-        ),
-        pytest.param(
-            snapshot(a_pool(1, lifecycleHooks=[BEFORE_RESTART]), vm(1, hold=HOLD, vmi=IN_SERVICE)),
-            [SetInService("web-1", "run-web-1", False, "it is held for lifecycle hooks")],
-            id="a held VM that is still in service",
-        ),
         # Creations, revisions and snapshots
         pytest.param(
             snapshot(2, vm(1)),
@@ -244,6 +216,40 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
             ),
             [PinMachineType("web-r1", "u-r1", "pc-q35-9.2", "its VMs have this machine type")],
             id="the machine type of a revision",
+        ),
+        pytest.param(
+            snapshot(
+                a_pool(1, updateStrategy=SNAPSHOT), old(1, updates=4), revisions=(replace(OLD, uid="u-r0"), REVISION)
+            ),
+            [
+                TakeSnapshot(
+                    "web-1",
+                    "u-web-1",
+                    "web-1-453b7aa94b",
+                    "r0",
+                    "web-r0",
+                    "u-r0",
+                    5,
+                    "before the update; it has no disks",
+                )
+            ],
+            id="the snapshot before an update",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, updateStrategy=SNAPSHOT, template=WITH_SIZES), old(1, revision="never-seen")),
+            [
+                TakeSnapshot(
+                    "web-1",
+                    "u-web-1",
+                    "web-1-1a72b6d928",
+                    "never-seen",
+                    "",
+                    "",
+                    1,
+                    "before the update, of disks with 1Gi + 5Gi",
+                )
+            ],
+            id="the snapshot of a VM whose revision is lost",
         ),
         pytest.param(
             with_snapshots(old(1), taken(old(1), 600, failed=True)),

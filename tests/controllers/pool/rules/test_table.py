@@ -153,6 +153,22 @@ def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
     assert [gate.concerns(each, True) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
 
 
+QUIET = {"Step", "TemplateFits", "Strategy", "Surge", "SnapshotBeforeUpdate"}
+MOVING = {"ProgressDeadline", "MaintenanceWindow", "Migration"}
+
+
+@pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
+def test_few_gates_hold_for_a_change_that_stops_no_guest(gate: Gate) -> None:
+    """If KubeVirt migrates the VM for the change, three more gates do."""
+    causes = [each for each in get_args(Cause) if gate.holds_for(each)]
+    assert {gate.concerns(each, False) for each in causes} == {gate.name in QUIET}
+    assert {gate.concerns(each, False, True) for each in causes} == {gate.name in QUIET | MOVING}
+
+
+def test_a_prepared_vm_keeps_its_place_only_while_it_waits_for_its_snapshot() -> None:
+    assert [gate.name for gate in GATES if gate.keeps_place] == ["SnapshotBeforeUpdate"]
+
+
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_the_reference_page_says_when_each_gate_is_closed(gate: Gate) -> None:
     page = Path(__file__).parents[4] / "docs" / "reference" / "gates.md"

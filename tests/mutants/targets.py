@@ -24,7 +24,8 @@ class Target:
 POOL = ("tests/controllers/pool",)
 RULES = "tests/controllers/pool/rules"
 CLAIM = ("tests/controllers/claim",)
-HARDWARE = ("tests/defaulter/test_fields.py", "tests/defaulter/test_codecs.py")
+FIELDS = "tests/defaulter/test_fields.py"
+TABLE = ("tests/defaulter/test_field_table.py", "tests/defaulter/test_codecs.py")
 
 TARGETS = (
     Target("rules", ("controllers/pool/rules/*.py",), POOL, (RULES,)),
@@ -41,5 +42,10 @@ TARGETS = (
     ),
     Target("claim plan", ("controllers/claim/plan.py",), CLAIM),
     Target("allocator", ("controllers/claim/allocator.py",), CLAIM),
-    Target("fields", ("defaulter/fields.py", "defaulter/codecs.py"), HARDWARE),
+    Target(
+        "fields",
+        ("defaulter/fields.py", "defaulter/codecs.py"),
+        (*TABLE, FIELDS),
+        (*TABLE, f"{FIELDS}::test_the_domain_matches_its_golden_file"),
+    ),
 )

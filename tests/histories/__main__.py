@@ -8,8 +8,9 @@ import gc
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 from tests.histories.client import Failpoint
@@ -46,7 +47,7 @@ class Total:
     last: int = 0
     acts: int = 0
     crashes: int = 0
-    faults: int = 0
+    faults: Counter[str] = field(default_factory=Counter)
     writes: int = 0
     seconds: float = 0.0
     failed: int = 0
@@ -60,7 +61,7 @@ class Total:
     def text(self, first: int) -> str:
         return (
             f"{self.histories} histories (seeds {first} to {self.last}), {self.acts} disturbances,"
-            f" {self.crashes} crashes at a write, {self.faults} faulty answers, {self.writes} writes checked,"
+            f" {self.crashes} crashes at a write, {self.faults.total()} faulty answers, {self.writes} writes checked,"
             f" {self.failed} failed, {self.seconds:.0f} s"
         )
 
@@ -110,6 +111,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.histories", description=__doc__)
     parser.add_argument("--kind", choices=KINDS, action="append", help="repeatable; the default is all kinds")
     parser.add_argument("--seeds", type=int, default=20, help="histories of each kind")
+    parser.add_argument("--acts", type=int, default=ACTS, help="acts of users in a history")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="begin no history after this time")
     parser.add_argument("--keep-going", action="store_true", help="run the other seeds after a failure")
@@ -131,7 +133,7 @@ def main() -> int:
             if time.monotonic() - began > options.seconds:
                 break
             started = time.monotonic()
-            world = run_history(KINDS[kind], f"{kind}/{seed}")
+            world = run_history(KINDS[kind], f"{kind}/{seed}", options.acts)
             seconds = time.monotonic() - started
             total.add(seed, world, seconds)
             gc.collect()
@@ -145,6 +147,8 @@ def main() -> int:
                     return 1
     for kind, total in totals.items():
         print(f"{kind}: {total.text(options.first)}")
+    faults = sum((total.faults for total in totals.values()), Counter[str]())
+    print("faults:", ", ".join(f"{name} {count}" for name, count in sorted(faults.items())))
     return 1 if any(total.failed for total in totals.values()) else 0
 
 

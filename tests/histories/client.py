@@ -29,6 +29,13 @@ REFUSALS = {
     "timeout": (504, "Timeout", None),
     "expired": (410, "Expired", None),
 }
+# Names that stand twice are twice as frequent.
+FAULTS = ("reset", "throttled", "error", "unavailable", "timeout")
+FAULTS_OF_READS = ("expired", "expired")
+FAULTS_OF_WRITES = ("lost", "lost", "late timeout", "late error", "hang")
+FAULTS_OF_CHANGES = ("conflict", "conflict")
+CUTS = ("reset", "expired", "ended")
+"""how watches end before their time"""
 
 
 class Crashed(Exception):
@@ -68,13 +75,9 @@ class Network:
             return "reset"
         if not self.rate or self.random.random() >= self.rate:
             return ""
-        faults = ["reset", "throttled", "error", "unavailable", "timeout"]
-        if method == "GET":
-            faults += ["expired", "expired"]
-        else:
-            faults += ["lost", "lost", "late timeout", "late error", "hang"]
+        faults = [*FAULTS, *(FAULTS_OF_READS if method == "GET" else FAULTS_OF_WRITES)]
         if method in ("PATCH", "PUT", "DELETE"):
-            faults += ["conflict", "conflict"]
+            faults += FAULTS_OF_CHANGES
         found = self.random.choice(faults)
         self.done[found] += 1
         return found
@@ -85,7 +88,7 @@ class Network:
             return "reset"
         if not self.rate or self.random.random() >= self.rate / 4:
             return ""
-        found = self.random.choice(["reset", "expired", "ended"])
+        found = self.random.choice(CUTS)
         self.done[f"watch {found}"] += 1
         return found
 

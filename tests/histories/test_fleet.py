@@ -25,7 +25,7 @@ from tests.virtual_loop import VirtualLoop
 
 Json = dict[str, Any]
 
-ROUNDS = 10
+ROUNDS = 4
 SETTLE_SECONDS = 600.0
 JUDGE_SECONDS = 45.0
 """Within this time the controllers have judged a template."""

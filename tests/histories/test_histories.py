@@ -20,7 +20,7 @@ from tests.cluster.claiming import Counter as Desk
 from tests.cluster.pooling import Place
 from tests.histories.__main__ import KINDS, crash_at_each_write, run_history
 from tests.histories.api_server import Change, Refused
-from tests.histories.client import Network
+from tests.histories.client import CUTS, FAULTS, FAULTS_OF_CHANGES, FAULTS_OF_READS, FAULTS_OF_WRITES, Network
 from tests.histories.history import History
 from tests.histories.pools import PatchingPlace, PoolHistory
 from tests.histories.pools import build as build_pool
@@ -30,40 +30,44 @@ from tests.virtual_loop import VirtualLoop
 
 Json = dict[str, Any]
 
-KINDS_BY_SEEDS = {
-    2: [kind for kind in KINDS if kind.startswith("pool-")],
-    6: [kind for kind in KINDS if not kind.startswith("pool-")],
-}
-"""kinds by how many seeds of each are run"""
+SEEDS = {"--first": 2, "--seeds": 2, "--acts": 6}
+"""short histories with every fault"""
 TIMEOUT_SECONDS = 1800.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seeds", KINDS_BY_SEEDS)
 @pytest.mark.sentence("1.9", "3.2")
-def test_invariants_hold_in_seeded_histories(seeds: int) -> None:
+def test_invariants_hold_in_seeded_histories() -> None:
     # A process of its own, because a seed repeats its history only with the same hashes of strings.
-    kinds = [f"--kind={kind}" for kind in KINDS_BY_SEEDS[seeds]]
-    command = [sys.executable, "-m", "tests.histories", *kinds, "--seeds", str(seeds), "--keep-going"]
+    command = [sys.executable, "-m", "tests.histories", "--keep-going"]
+    command += [str(part) for option in SEEDS.items() for part in option]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     done = subprocess.run(
-        command, check=False, env=environment, capture_output=True, text=True, timeout=TIMEOUT_SECONDS
+        [*command, "--keep-going"],
+        check=False,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    found = done.stdout.partition("faults: ")[2].strip().split(", ")
+    requests = {*FAULTS, *FAULTS_OF_READS, *FAULTS_OF_WRITES, *FAULTS_OF_CHANGES}
+    assert {each.rpartition(" ")[0] for each in found} == requests | {f"watch {cut}" for cut in CUTS}
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
-    first, second = (run_history(KINDS["pool-proactive"], "3") for _ in range(2))
+    first, second, other = (run_history(KINDS["pool-proactive"], seed, acts=4) for seed in ("3", "3", "4"))
     assert (first.log, first.changes) == (second.log, second.changes)
-    assert first.log != run_history(KINDS["pool-proactive"], "4").log
+    assert first.log != other.log
 
 
 def test_a_pool_that_exceeds_the_disruption_budget_is_found() -> None:
     def strict(world: World) -> History:
         return PoolHistory(world, "proactive", tolerated=0)
 
-    found = [each for seed in range(1, 4) for each in run_history(strict, str(seed)).violations]
-    assert any("must be" in each for each in found), found
+    found = (each for seed in range(2, 5) for each in run_history(strict, str(seed), acts=4).violations)
+    assert any("must be" in each for each in found)
 
 
 def test_another_meaning_is_no_respelling() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -106,9 +107,9 @@ class World:
         return MemoryTransport(self.server, actor, network or Network(Random(0)), clock, metrics, self._subresource)
 
     @property
-    def faults(self) -> int:
-        """Answers that were faulty, and watches that were cut."""
-        return sum(network.done.total() for network in self.networks)
+    def faults(self) -> Counter[str]:
+        """Answers that were faulty, and watches that were cut, by the name of the fault."""
+        return sum((network.done for network in self.networks), Counter[str]())
 
     def running_guest(self, uid: str) -> VMI | None:
         """The VMI with this UID if its guest runs, also while the VMI is being deleted."""

@@ -179,7 +179,7 @@ async def test_a_disconnected_leader_stops_before_another_starts(
             assert leases.holder == "b"
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 async def test_no_sequence_of_faults_makes_two_leaders(leases: Leases, apis: Any, seed: int) -> None:
     """Three candidates with changing faults: at no time do two of them work."""
     weather = random.Random(seed)
@@ -202,7 +202,7 @@ async def test_no_sequence_of_faults_makes_two_leaders(leases: Leases, apis: Any
 
     tasks = [asyncio.create_task(candidate(name)) for name in "abc"]
     tasks.append(asyncio.create_task(blow()))
-    await asyncio.sleep(900)
+    await asyncio.sleep(600)
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -73,6 +73,9 @@ class Credentials:
 
 def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
     """The TLS context of the Kubernetes client, with or without the client certificate."""
+    if str(settings.host).startswith("http://"):
+        # The system's authorities take longer to load than most commands need for their work.
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Older releases of the client write the CA to a file and have no `ca_cert_data`.
     context = ssl.create_default_context(cafile=settings.ssl_ca_cert, cadata=getattr(settings, "ca_cert_data", None))
     if client_certificate and settings.cert_file:

@@ -13,7 +13,7 @@ from controllers.claim.snapshot import ClaimSnapshot, Failure, Timeline
 from controllers.claim.steps import ClaimEvent, CreateVM, DeleteVM, Requeue, UpdateStatus
 from controllers.warmpool.agent import AgentReason
 from controllers.warmpool.backends import HEALTHY, Health
-from controllers.warmpool.warm_vm import PAUSED_BY_USER
+from controllers.warmpool.warm_vm import PAUSED_BY_USER, Owner
 from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm, a_vmi, ago
@@ -32,6 +32,7 @@ NO_POOL = Failure("PoolNotFound", "there is no warm pool web")
 LARGE = {"overrides": {"instancetype": "large"}}
 LATE = {"creationTimestamp": ago(301)}
 """its bind deadline was a second ago"""
+POD = Owner("Pod", "web-0", "u", "v1")
 APPLICATION = {"containers": [{"name": "build", "image": "builder:1"}]}
 WITH_AGENTS = a_pool(agent={}, claimPolicy={"allowApplication": True})
 
@@ -143,7 +144,12 @@ def bound(uid: str = "m", launch: str = "Warm", **given: Any) -> Any:
             id="an application that is not allowed",
         ),
         pytest.param(
-            snapshot(a_claim(metadata={}, **LATE)),
+            snapshot(replace(a_claim(), pod=POD)),
+            ("PodsNotAllowed", "claimPolicy.allowPods of the pool is not true", "Warning"),
+            id="a Pod whose claim the pool does not serve",
+        ),
+        pytest.param(
+            snapshot(a_claim(**LATE)),
             ("BindTimeout", "no VM was bound before 11:59:59 UTC", "Warning"),
             id="its time is over",
         ),
@@ -344,6 +350,19 @@ def test_each_attempt_has_a_name_of_its_own() -> None:
     step = plan(second, NOW)
     assert isinstance(step, CreateVM)
     assert step.name == vm_name("mine", CLAIM_UID, 1)
+
+
+def test_a_pod_learns_that_its_vm_is_being_deleted() -> None:
+    ready = bound_status("m", phase="Ready", readyAt=ago(5))
+    claim = replace(a_claim(application=APPLICATION, status=ready), pod=POD)
+    found = snapshot(claim, claimed_vm(deleting=True), pool=WITH_AGENTS, has_agent=True)
+    step = plan(found, NOW)
+    assert isinstance(step, UpdateStatus)
+    assert step.event is None
+    (condition,) = (each for each in step.status.conditions if each.type == "Ready")
+    message = "the VM is being deleted, and not by the controllers"
+    assert (condition.status, condition.reason, condition.message) == ("False", "VMLost", message)
+    assert plan(pending(found), NOW) == Requeue(5)
 
 
 def pending(found: ClaimSnapshot) -> ClaimSnapshot:

@@ -1,6 +1,6 @@
 """A VM that needs an action which must wait."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from controllers.pool.reasons import PoolReason
 
@@ -11,7 +11,7 @@ class Waiting:
 
     name: str
     reason: str
-    gate: str = field(default="", compare=False)
+    gate: str = ""
     """the name of the gate that delays the action, or "" if its rule does"""
-    progressing: PoolReason | None = field(default=None, compare=False)
+    progressing: PoolReason | None = None
     """the reason of the condition Progressing while updates wait for this"""

@@ -97,17 +97,13 @@ def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterat
 def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
     if snapshot.pool.spec.replicas <= len(snapshot.counted):
         return None
-    ends = [_deleted_at(vm, now) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
+    ends = [parse_time(vm.deleted_at) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
     return min(ends).total_seconds() if ends else None
-
-
-def _deleted_at(vm: VM, now: datetime) -> datetime:
-    return parse_time(vm.deleted_at) if vm.deleted_at else now
 
 
 def _awaited(snapshot: PoolSnapshot, now: datetime) -> list[VM]:
     # A deletionTimestamp far in the future was written before the API server's clock was set back.
-    return [vm for vm in snapshot.deleting if abs(now - _deleted_at(vm, now)) < DELETION_TIMEOUT]
+    return [vm for vm in snapshot.deleting if abs(now - parse_time(vm.deleted_at)) < DELETION_TIMEOUT]
 
 
 def scale_in(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:

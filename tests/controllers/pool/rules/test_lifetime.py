@@ -43,6 +43,16 @@ def pool(*vms: VM, days: float = 7, **given: Any) -> PoolSnapshot:
             pool(aged(1, 8), aged(2, 8, ready=False), maxUnavailable=1), [("Restart", "web-2")], id="one that is down"
         ),
         pytest.param(pool(aged(1, 8), aged(2, 0, ready=False)), [], id="not while another is down"),
+        pytest.param(
+            snapshot(
+                a_pool(2, maxUnavailable=1, maxLifetimeSeconds=7 * DAY, scaleInStrategy={"unmanaged": {}}),
+                aged(1, 8),
+                vm(2),
+                vm(3, ready=False),
+            ),
+            [],
+            id="not while another is down, though enough VMs are available",
+        ),
         pytest.param(pool(aged(1, 8), maintenanceWindows=[CLOSED]), [], id="only in a maintenance window"),
         pytest.param(pool(aged(1, 8, run_strategy="Once")), [], id="nothing would start this VM again"),
         pytest.param(pool(aged(1, 8, run={"phase": "Succeeded"})), [], id="its guest has shut down"),

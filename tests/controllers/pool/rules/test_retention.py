@@ -63,6 +63,10 @@ OLD, YOUNG = HOUR + 1, HOUR - 1
         ),
         pytest.param(pool(TTL, disk(1, OLD, deleting=True)), [], id="a disk that is being deleted"),
         pytest.param(pool(TTL, disk(1, OLD), vms=[vm(1)]), [], id="a disk that returns to its VM stays"),
+        pytest.param(
+            pool(TTL, disk(1, OLD), vms=[vm(1, disks=())]), [], id="a disk whose VM exists again stays for it"
+        ),
+        pytest.param(pool(TTL, disk(3, OLD), vms=[vm(1)]), [("root-3",)], id="a disk of another VM goes"),
         pytest.param(pool(TTL, disk(3, OLD), vms=[vm(1)], replicas=2), [], id="a VM is about to be created"),
         pytest.param(
             pool(TTL, disk(2, OLD), vms=[vm(1, revision="r0")], updateStrategy={"proactive": {"maxSurge": 1}}),

@@ -242,6 +242,8 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
             id="after a timeout another name takes its place",
             marks=pytest.mark.sentence("1.57"),
         ),
+        pytest.param(snapshot(2, vm(1), leaving(2, seconds=300)), creates(3), id="after five minutes"),
+        pytest.param(snapshot(2, vm(1), leaving(2, seconds=299)), [], id="not a second before"),
         pytest.param(
             snapshot(2, vm(1), leaving(2, seconds=-3600)), creates(3), id="a deletion from before a clock was set back"
         ),

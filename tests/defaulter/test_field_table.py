@@ -89,6 +89,25 @@ def test_what_kubevirt_assumes_without_a_value() -> None:
     }
 
 
+def test_which_object_a_spec_must_have_for_a_field() -> None:
+    """A disk is one of three objects, whose fields have the same places in the XML."""
+    assert {name: row.requires for name, row in ROWS if row.requires} == {
+        "domain.firmware.bootloader.efi.secureBoot": "domain.firmware.bootloader.efi",
+        "domain.features.hyperv.spinlocks.spinlocks": "domain.features.hyperv.spinlocks",
+        "domain.devices.disks: disk.bus": "disk",
+        "domain.devices.disks: cdrom.bus": "cdrom",
+        "domain.devices.disks: lun.bus": "lun",
+        "domain.devices.disks: disk.pciAddress": "disk",
+        "domain.devices.disks: disk.readonly": "disk",
+        "domain.devices.disks: lun.readonly": "lun",
+        "domain.devices.disks: cdrom.readonly": "cdrom",
+        "domain.devices.disks: cdrom.tray": "cdrom",
+        "domain.devices.disks: serial": "disk",
+        "domain.devices.watchdog: i6300esb.action": "i6300esb",
+        "domain.devices.watchdog: diag288.action": "diag288",
+    }
+
+
 def test_devices_without_a_list_or_an_alias() -> None:
     assert [each.spec.rpartition(".")[2] for each in DEVICES if each.is_single] == [
         "watchdog",

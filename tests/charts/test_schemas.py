@@ -89,7 +89,7 @@ def test_objects_match_the_schemas(version: str) -> None:
     minor = version.removeprefix("v")
     held = 0
     everything = ("--values", str(CHART / "ci" / "everything-values.yaml"))
-    for document in template(None, *everything, "--kube-version", minor):
+    for document in template(None, *everything, "--kube-version", minor, chart=CHART):
         if document["apiVersion"] in EXTERNAL:
             continue
         known = schemas(version, document["apiVersion"])

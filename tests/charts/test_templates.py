@@ -19,7 +19,7 @@ from poolhouse.api.kinds import KINDS, meta
 from poolhouse.manifests import webhooks
 from poolhouse.manifests.rbac import service_account_user
 from poolhouse.service.prometheus import PrometheusServer
-from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template
+from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, run, template, without_schemas
 
 Json = dict[str, Any]
 
@@ -122,7 +122,7 @@ def test_the_chart_is_a_subchart(tmp_path: Path, values: Json, error: str) -> No
     dependency = {"name": "poolhouse", "version": "0.1.0", "condition": "poolhouse.enabled"}
     chart = {"apiVersion": "v2", "name": "parent", "version": "1.0.0", "dependencies": [dependency]}
     (tmp_path / "Chart.yaml").write_text(json.dumps(chart))
-    shutil.copytree(CHART, tmp_path / "charts" / "poolhouse")
+    shutil.copytree(without_schemas(), tmp_path / "charts" / "poolhouse")
     values = {"global": {"storageClass": "fast", "domain": "example.test"}, **values}
     if error:
         with pytest.raises(HelmError, match=error):
@@ -805,7 +805,7 @@ def test_an_autoscaler_replaces_the_number_of_replicas(everything: list[Json]) -
 @pytest.fixture(scope="module")
 def notes(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Json], str]:
     """Renders NOTES.txt, which `helm template` leaves out, as part of an object."""
-    chart = shutil.copytree(CHART, tmp_path_factory.mktemp("notes") / "poolhouse")
+    chart = shutil.copytree(without_schemas(), tmp_path_factory.mktemp("notes") / "poolhouse")
     text = '{{ include "poolhouse.notes" . | toJson }}'
     (chart / "templates" / "notes.yaml").write_text(
         f"{{kind: ConfigMap, metadata: {{name: notes}}, data: {{text: {text}}}}}"
@@ -1046,7 +1046,7 @@ def _missing(values: Json, schema: Json, defined: Json, path: str = "") -> Itera
 
 def test_defaults_of_an_earlier_chart_are_rejected(tmp_path: Path) -> None:
     """`helm upgrade --reuse-values` uses these defaults."""
-    earlier = shutil.copytree(CHART, tmp_path / "poolhouse")
+    earlier = shutil.copytree(without_schemas(), tmp_path / "poolhouse")
     values = yaml.safe_load((CHART / "values.yaml").read_text())
     del values["controllers"]["ec2"], values["apiPriorityAndFairness"]
     (earlier / "values.yaml").write_text(yaml.safe_dump(values))

@@ -99,5 +99,8 @@ def test_equivalent_mutants_do_not_count() -> None:
 
 @pytest.mark.parametrize("path", sorted({key.split(": ", 1)[0] for key in REASONS}))
 def test_each_reason_is_that_of_a_mutant(path: str) -> None:
-    made = {mutant.key for each in candidates(ROOT, path) if (mutant := each.mutant())}
-    assert {key for key in REASONS if key.startswith(f"{path}: ")} - made == set()
+    keys = {key for key in REASONS if key.startswith(f"{path}: ")}
+    # A mutant takes long to write, so only those are written whose changed code is in a key.
+    code = [(each, each.module.code_for_node(each.mutation.original_node).strip()) for each in candidates(ROOT, path)]
+    found = [each for each, changed in code if any(changed in key for key in keys)]
+    assert keys - {mutant.key for each in found if (mutant := each.mutant())} == set()

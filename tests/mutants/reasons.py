@@ -1,10 +1,53 @@
 """Mutants that no test can notice, with the reason. They are not run, and count neither as killed nor as survivors."""
 
-_RETAINED = """return f"{count_noun(retained, 'disk', %s, 'are')} retained, retainedDisks.max is {limits.max}\""""
+from __future__ import annotations
+
+PRECEDENCE, WINNERS = "poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"
+RULES = "controllers/pool/rules"
+TIME = "it finds the same policies or VMIs, and only takes longer"
+
+
+def _changes(path: str, line: str, *changed: str) -> list[str]:
+    """The keys of mutants of one line."""
+    return [f"{path}: {line} -> {each}" for each in changed]
+
+
+def _with(line: str, part: str, *others: str) -> tuple[str, ...]:
+    assert part in line
+    return tuple(line.replace(part, each) for each in others)
+
+
+_RETAINED = """return f"{count_noun(retained, 'disk', 'is', 'are')} retained, retainedDisks.max is {limits.max}\""""
+_PAUSE = "pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 30), MAX_PAUSE)"
+_KEYS = "for key, later in zip(one.keys, other.keys, strict=True):"
+_INDEX = "index = self._by_namespace.get(relevant)"
+_RARE = "key, value = min(policy.selectors.instance, key=lambda label: (required[label], label))"
+_RAREST = "found |= min((self._with(key, value) for key, value in policy.selectors.instance), key=len)"
+_COUNT = "required = Counter(label for policy in self.policies for label in policy.selectors.instance)"
+_BY_LABEL = "self._by_label = {key: by_value for key, by_value in self._by_label.items() if key in keys}"
 
 REASONS: dict[str, str] = {
-    f"controllers/pool/rules/retention.py: {_RETAINED % repr('is')} -> {_RETAINED % singular}": (
-        "retainedDisks.max is at least 1, so that there are two disks or more"
-    )
-    for singular in ("None", "'XXisXX'", "'IS'")
+    **dict.fromkeys(
+        _changes(f"{RULES}/retention.py", _RETAINED, *_with(_RETAINED, "'is'", "None", "'XXisXX'", "'IS'")),
+        "retainedDisks.max is at least 1, so that there are two disks or more",
+    ),
+    **dict.fromkeys(
+        _changes(f"{RULES}/autohealing.py", _PAUSE, *_with(_PAUSE, "30", "31")),
+        "after six attempts the pause is the longest anyway",
+    ),
+    **dict.fromkeys(
+        _changes(PRECEDENCE, _KEYS, *_with(_KEYS, "strict=True", "", "strict=False")),
+        "both have the same number of keys",
+    ),
+    **dict.fromkeys(
+        [
+            *_changes(PRECEDENCE, _INDEX, "index = None", *_with(_INDEX, "relevant", "None")),
+            *_changes(PRECEDENCE, _RARE, *_with(_RARE, "key=lambda label: (required[label], label)", "", "key=None")),
+            *_changes(PRECEDENCE, _RARE, *_with(_RARE, "(required[label], label))", "None)")),
+            *_changes(PRECEDENCE, _COUNT, "required = Counter(None)"),
+            *_changes(WINNERS, _RAREST, *_with(_RAREST, "key=len", "", "key=None")),
+            *_changes(WINNERS, _BY_LABEL, *_with(_BY_LABEL, "if key in", "if key not in")),
+        ],
+        TIME,
+    ),
 }

@@ -47,7 +47,6 @@ LARGE_FUNCTIONS = {
     "poolhouse/console/vm_page.py:head",
     "defaulter/field_record.py:_without",
     "defaulter/superseded.py:follow_author",
-    "controllers/claim/apply.py:ClaimWriter.__call__",
 }
 LARGE_MODULES = {
     "controllers/claim/plan.py",

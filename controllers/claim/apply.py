@@ -5,33 +5,31 @@ record. After a conflict, or without a response, the record marks the objects th
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator
-from controllers.claim.application import with_application
 from controllers.claim.application_pod import read_pod
 from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.metrics import ClaimMetrics
-from controllers.claim.overrides import apply_overrides
-from controllers.claim.personalization import Personalizer, key_at_boot, labels, personalize_template
+from controllers.claim.personalization import Personalizer, labels
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
+from controllers.claim.vm_request import create_request
 from controllers.shared.decisions import decision
 from controllers.shared.status_writer import status_patch
 from controllers.warmpool.agent import Launched
 from controllers.warmpool.audit_log import log_event
-from controllers.warmpool.backends import Backend, Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
-from controllers.warmpool.naming import draw_placement
+from controllers.warmpool.backends import Backend, Change, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.warm_pool import WARM_POOLS, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.claim import Personalization
 from poolhouse.api.kinds.decisions import vm_reference
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import Health as HealthSpec
@@ -67,65 +65,49 @@ class ClaimWriter:
         """Raises only errors of an unavailable API server."""
         if not isinstance(step, steps.UpdateStatus | steps.PersonalizeVM | steps.HandOverVM):
             record.health = None
-        backend = self.backend(s.pool)
-        match step:
-            case steps.FindVMs():
-                await self._find_vms(s, backend, record)
-            case steps.ReserveVM(vm):
-                await self._reserve(s, vm, backend, record)
-            case steps.CreateVM():
-                await self._create(s, step, backend, record)
-            case steps.UpdateStatus():
-                await self._update_status(s, step, record)
-            case steps.MarkActivated(vm):
-                annotations = {meta.ACTIVATED_AT: format_micro_time(self.now())}
-                await self._change(s, vm, Change(annotations=annotations), backend, record)
-            case steps.ActivateVM(vm):
-                await self._activate(vm, backend, record)
-            case steps.CheckHealth(vm):
-                readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
-                pod = s.application if isinstance(s.application, dict) else None
-                record.health = await backend.check(vm, readiness, spec.timeout_seconds, pod)
-                if isinstance(record.health, Launched):
-                    record.application_health = record.health.application, self.clock()
-                    self.watches.follow(s.claim, vm, backend, record)
-            case steps.ReadApplication():
-                record.application = await read_pod(self.api, s.claim), self.clock()
-            case steps.CheckApplication(vm):
-                timeout = (s.pool.spec.health if s.pool else HealthSpec()).timeout_seconds
-                began = self.clock()
-                health = await backend.check_application(vm, timeout)
-                if record.application_health is None or record.application_health[1] < began:  # else a newer answer
-                    record.application_health = health, self.clock()
-                self.watches.follow(s.claim, vm, backend, record)
-            case steps.TerminateApplication(vm):
-                await self._terminate_application(s, vm, backend, record)
-            case steps.PersonalizeVM(vm):
-                await self._personalize(s, vm, backend, record)
-            case steps.HandOverVM(vm):
-                await self._hand_over(s, vm, backend, record)
-            case steps.DeleteVM(vm, reason):
-                await self._delete(s, vm, reason, backend, record)
-            case steps.DeleteUnrecordedVM(vm):
-                if await self._is_recorded(vm):  # the store of pools was behind the store of VMs
-                    record.own.add(vm.uid)
-                else:
-                    await self._delete(s, vm, "no status says that a controller gave it to its claim", backend, record)
-            case steps.JoinWaitQueue():
-                assert s.pool is not None
-                self.allocator.join_queue(s.claim, s.pool, record)
-            case steps.DeleteClaim():
-                await self._delete_claim(s.claim)
-            case steps.Requeue():
-                raise AssertionError("Requeue writes nothing")
+        await WRITES[type(step)](self, s, step, self.backend(s.pool), record)
 
-    async def _terminate_application(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _mark_activated(
+        self, s: ClaimSnapshot, step: steps.MarkActivated, backend: Backend, record: ClaimRecord
+    ) -> None:
+        change = Change(annotations={meta.ACTIVATED_AT: format_micro_time(self.now())})
+        await self._change(s, step.vm, change, backend, record)
+
+    async def _check_health(
+        self, s: ClaimSnapshot, step: steps.CheckHealth, backend: Backend, record: ClaimRecord
+    ) -> None:
+        readiness, spec = (s.pool.spec.readiness, s.pool.spec.health) if s.pool else (Readiness(), HealthSpec())
+        pod = s.application if isinstance(s.application, dict) else None
+        record.health = await backend.check(step.vm, readiness, spec.timeout_seconds, pod)
+        if isinstance(record.health, Launched):
+            record.application_health = record.health.application, self.clock()
+            self.watches.follow(s.claim, step.vm, backend, record)
+
+    async def _read_application(
+        self, s: ClaimSnapshot, step: steps.ReadApplication, backend: Backend, record: ClaimRecord
+    ) -> None:
+        record.application = await read_pod(self.api, s.claim), self.clock()
+
+    async def _check_application(
+        self, s: ClaimSnapshot, step: steps.CheckApplication, backend: Backend, record: ClaimRecord
+    ) -> None:
+        timeout = (s.pool.spec.health if s.pool else HealthSpec()).timeout_seconds
+        began = self.clock()
+        health = await backend.check_application(step.vm, timeout)
+        if record.application_health is None or record.application_health[1] < began:  # else a newer answer
+            record.application_health = health, self.clock()
+        self.watches.follow(s.claim, step.vm, backend, record)
+
+    async def _terminate_application(
+        self, s: ClaimSnapshot, step: steps.TerminateApplication, backend: Backend, record: ClaimRecord
+    ) -> None:
         """An agent may answer only when the application has ended, so that an answer is not waited for."""
+        vm = step.vm
         record.terminated_at, record.application_health = self.clock(), None
         log_event(log, "VMDeleting", f"stops the application in {vm.name}", about=vm, claim=s.claim.name)
         await backend.terminate_application(vm, s.claim.application_owner.uid, s.grace_seconds, TERMINATE_SECONDS)
 
-    async def _find_vms(self, s: ClaimSnapshot, backend: Backend, record: ClaimRecord) -> None:
+    async def _find_vms(self, s: ClaimSnapshot, _: steps.Step, backend: Backend, record: ClaimRecord) -> None:
         found = await backend.find(s.claim.namespace, s.claim.uid)
         self.allocator.vms_listed(s.claim, found, record, self.clock())
 
@@ -138,14 +120,24 @@ class ClaimWriter:
             return False
         return isinstance(pool, WarmPool) and pool.uid == vm.pool_uid and pool.recorded(vm)
 
-    async def _delete_claim(self, claim: Claim) -> None:
+    async def _join_queue(
+        self, s: ClaimSnapshot, step: steps.JoinWaitQueue, backend: Backend, record: ClaimRecord
+    ) -> None:
+        assert s.pool is not None
+        self.allocator.join_queue(s.claim, s.pool, record)
+
+    async def _delete_claim(
+        self, s: ClaimSnapshot, step: steps.DeleteClaim, backend: Backend, record: ClaimRecord
+    ) -> None:
+        claim = s.claim
         with suppress(Conflict, NotFound):  # somebody has changed or deleted the claim
             version = claim.resource_version
             await self.api.delete(CLAIMS, claim.namespace, claim.name, uid=claim.uid, resource_version=version)
 
     # First compare-and-swap
 
-    async def _reserve(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _reserve(self, s: ClaimSnapshot, step: steps.ReserveVM, backend: Backend, record: ClaimRecord) -> None:
+        vm = step.vm
         assert s.pool is not None
         claim = s.claim
         self.allocator.reserve(claim, s.pool, vm, record)
@@ -203,8 +195,8 @@ class ClaimWriter:
         record.timeline = replace(record.timeline, dequeued=record.timeline.dequeued or self.now())
         log_event(log, "VMCreating", f"creates {step.name} for {claim.name}: {step.message}", claim=claim.name)
         try:
-            personalization = await self._permitted(claim, pool)
-            request = self._create_request(claim, step, personalization, record.placement_draws)
+            personalization = await Personalizer(self.api).permitted(claim, pool.template)
+            request = create_request(claim, step, personalization, record.placement_draws, self.now())
             created = await backend.create(replace(request, repeated=record.unconfirmed == step.name))
         except OutcomeUnknown:
             record.vms_known = False
@@ -230,51 +222,11 @@ class ClaimWriter:
         pool = s.pool.name if s.pool is not None else None
         log_event(log, "Failure", str(error), level=logging.WARNING, claim=s.claim.name, pool=pool)
 
-    async def _permitted(self, claim: Claim, pool: WarmPool) -> Personalization | None:
-        """The personalization without a Secret that holds other things than public keys. The condition Personalized
-        reports it when the VM is personalized."""
-        personalization = claim.spec.personalization
-        secret = key_at_boot(personalization, pool.template)
-        if (
-            personalization is None
-            or not secret
-            or not await Personalizer(self.api).invalid_keys(claim.namespace, secret)
-        ):
-            return personalization
-        return personalization.model_copy(update={"ssh_public_key_secret": None})
-
-    def _create_request(
-        self, claim: Claim, step: steps.CreateVM, personalization: Personalization | None, draws: int
-    ) -> CreateRequest:
-        pool = step.pool
-        key = f"{step.name}/{draws}" if draws else step.name
-        name = claim.overrides.placement or draw_placement(pool.uid, key, pool.spec.places)
-        placement = pool.placements.get(name) or next(iter(pool.placements.values()))
-        return CreateRequest(
-            namespace=claim.namespace,
-            name=step.name,
-            pool=pool.name,
-            pool_uid=pool.uid,
-            owner=claim.owner,
-            template=with_application(
-                personalize_template(pool.pinned(apply_overrides(pool.template, claim.overrides)), personalization),
-                claim.spec.application,
-            ),
-            template_hash=pool.hashes.get(str(placement["name"]), pool.template_hash),
-            placement=placement,
-            state=WarmState.ALLOCATING,
-            claim_uid=claim.uid,
-            labels=labels(personalization),
-            annotations={
-                **claim.notes,
-                meta.ACTIVATED_AT: format_micro_time(self.now()),  # the VM boots for this claim
-                meta.STATE_REASON: f"created for claim {claim.name}",
-            },
-        )
-
     # Second compare-and-swap, and all other status updates
 
-    async def _update_status(self, s: ClaimSnapshot, step: steps.UpdateStatus, record: ClaimRecord) -> None:
+    async def _update_status(
+        self, s: ClaimSnapshot, step: steps.UpdateStatus, backend: Backend, record: ClaimRecord
+    ) -> None:
         claim = s.claim
         change = status_patch(step.status, resource_version=claim.resource_version)
         try:
@@ -307,7 +259,7 @@ class ClaimWriter:
             changed = await backend.change(vm, change)
         except (WriteConflict, OutcomeUnknown):
             record.vms_known = False
-            await self._find_vms(s, backend, record)
+            await self._find_vms(s, steps.FindVMs(), backend, record)
         except Throttled:
             raise
         except ApiError as error:
@@ -319,7 +271,8 @@ class ClaimWriter:
         else:
             record.remember(changed, self.clock())
 
-    async def _activate(self, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _activate(self, s: ClaimSnapshot, step: steps.ActivateVM, backend: Backend, record: ClaimRecord) -> None:
+        vm = step.vm
         record.timeline = replace(record.timeline, activated=self.now())
         try:
             if await backend.activate(vm):
@@ -333,18 +286,22 @@ class ClaimWriter:
             record.health = Health("Failed", ClaimReason.ACTIVATION_FAILED, str(error))
             log_event(log, "Failure", str(error), about=vm, level=logging.WARNING)
 
-    async def _personalize(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _personalize(
+        self, s: ClaimSnapshot, step: steps.PersonalizeVM, backend: Backend, record: ClaimRecord
+    ) -> None:
+        vm = step.vm
         template = s.pool.template if s.pool is not None else None
         try:
             changed, failures = await Personalizer(self.api).personalize(s.claim, vm, template)
         except (WriteConflict, OutcomeUnknown):
             record.vms_known = False
-            await self._find_vms(s, backend, record)
+            await self._find_vms(s, steps.FindVMs(), backend, record)
             return
         record.personalization = vm.uid, failures
         record.remember(changed, self.clock())
 
-    async def _hand_over(self, s: ClaimSnapshot, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
+    async def _hand_over(self, s: ClaimSnapshot, step: steps.HandOverVM, backend: Backend, record: ClaimRecord) -> None:
+        vm = step.vm
         change = Change(
             state=WarmState.IN_USE,
             owner=None if vm.owned_by(s.claim.uid) else s.claim.owner,
@@ -353,14 +310,24 @@ class ClaimWriter:
         )
         await self._change(s, vm, change, backend, record)
 
-    async def _delete(self, s: ClaimSnapshot, vm: WarmVM, reason: str, backend: Backend, record: ClaimRecord) -> None:
+    async def _delete_unrecorded(
+        self, s: ClaimSnapshot, step: steps.DeleteUnrecordedVM, backend: Backend, record: ClaimRecord
+    ) -> None:
+        if await self._is_recorded(step.vm):  # the store of pools was behind the store of VMs
+            record.own.add(step.vm.uid)
+            return
+        why = "no status says that a controller gave it to its claim"
+        await self._delete(s, steps.DeleteVM(step.vm, why), backend, record)
+
+    async def _delete(self, s: ClaimSnapshot, step: steps.DeleteVM, backend: Backend, record: ClaimRecord) -> None:
+        vm, reason = step.vm, step.reason
         try:
             deleted = await backend.terminate(vm, reason)
         except OutcomeUnknown:
             deleted = False
         if not deleted:
             record.vms_known = False
-            await self._find_vms(s, backend, record)
+            await self._find_vms(s, steps.FindVMs(), backend, record)
             return
         record.remember(replace(vm, deleting=True), self.clock())
         if vm.uid == s.claim.vm_uid and not s.claim.status.ready_at and not s.claim.finished:
@@ -374,3 +341,24 @@ class ClaimWriter:
 
     def _emit(self, claim: Claim, event: steps.ClaimEvent) -> None:
         self.events.emit(view_reference(CLAIMS, claim), event.type, event.reason, event.message, action="Claim")
+
+
+WRITES: Mapping[type[Any], Callable[[ClaimWriter, ClaimSnapshot, Any, Backend, ClaimRecord], Awaitable[None]]] = {
+    steps.FindVMs: ClaimWriter._find_vms,
+    steps.JoinWaitQueue: ClaimWriter._join_queue,
+    steps.ReserveVM: ClaimWriter._reserve,
+    steps.CreateVM: ClaimWriter._create,
+    steps.UpdateStatus: ClaimWriter._update_status,
+    steps.MarkActivated: ClaimWriter._mark_activated,
+    steps.ActivateVM: ClaimWriter._activate,
+    steps.CheckHealth: ClaimWriter._check_health,
+    steps.ReadApplication: ClaimWriter._read_application,
+    steps.CheckApplication: ClaimWriter._check_application,
+    steps.TerminateApplication: ClaimWriter._terminate_application,
+    steps.PersonalizeVM: ClaimWriter._personalize,
+    steps.HandOverVM: ClaimWriter._hand_over,
+    steps.DeleteVM: ClaimWriter._delete,
+    steps.DeleteUnrecordedVM: ClaimWriter._delete_unrecorded,
+    steps.DeleteClaim: ClaimWriter._delete_claim,
+}
+"""by type of step; a Requeue writes nothing"""

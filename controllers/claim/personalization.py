@@ -177,7 +177,7 @@ class Personalizer:
                 if personalization.ssh_public_key_secret and has_secret and not is_instance:
                     failures.append(await self._copy_keys(vm, personalization.ssh_public_key_secret))
                 elif claim.status.launch_type == "Cold" and (secret := key_at_boot(personalization, template or {})):
-                    failures.append(await self.invalid_keys(vm.namespace, secret))
+                    failures.append(await self._invalid_keys(vm.namespace, secret))
         except Conflict as error:
             raise WriteConflict(str(error)) from error
         return vm, tuple(each for each in failures if each is not None)
@@ -199,7 +199,16 @@ class Personalizer:
             return vm, Failure(ClaimReason.LABELS_REJECTED, f"labels: {error.message}")
         return vm, None
 
-    async def invalid_keys(self, namespace: str, source: str) -> Failure | None:
+    async def permitted(self, claim: Claim, template: Json) -> Personalization | None:
+        """The personalization without a Secret that holds other things than public keys. The condition Personalized
+        reports it when the VM is personalized."""
+        personalization = claim.spec.personalization
+        secret = key_at_boot(personalization, template)
+        if personalization is None or not secret or not await self._invalid_keys(claim.namespace, secret):
+            return personalization
+        return personalization.model_copy(update={"ssh_public_key_secret": None})
+
+    async def _invalid_keys(self, namespace: str, source: str) -> Failure | None:
         """Why the Secret must not be passed to a guest: it does not hold public keys only, or cannot be read."""
         try:
             found = await self._public_keys(namespace, source)

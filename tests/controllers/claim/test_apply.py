@@ -6,14 +6,15 @@ import base64
 import logging
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from controllers.claim import steps
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.application_watch import ApplicationWatches
-from controllers.claim.apply import ClaimWriter
+from controllers.claim.apply import WRITES, ClaimWriter
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import SOURCE, ClaimSnapshot
@@ -122,6 +123,11 @@ class Setup:
     @property
     def ready(self) -> set[str]:
         return {name for _, name in self.allocator.ready.candidates(POOL.uid, lambda variant: True)}
+
+
+def test_each_step_but_a_requeue_has_a_write() -> None:
+    kinds = {*get_args(Step), *steps._VMStep.__subclasses__()}
+    assert set(WRITES) == kinds - {steps._VMStep, steps.Requeue}
 
 
 async def test_a_refused_reservation_is_reported_and_another_vm_is_tried() -> None:

@@ -74,6 +74,9 @@ ONLY_IMPORTER: dict[str, dict[str, str]] = {
 # Modules with these names take values and return values: they do not wait, write, log or read a clock.
 PURE = {
     "plan",
+    "obtain",
+    "hand_over",
+    "waiting",
     "snapshot",
     "status",
     "patch",

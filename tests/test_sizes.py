@@ -49,7 +49,6 @@ LARGE_FUNCTIONS = {
     "defaulter/superseded.py:follow_author",
 }
 LARGE_MODULES = {
-    "controllers/claim/plan.py",
     "poolhouse/api/kinds/kubevirt.py",
     "poolhouse/api/kinds/warmpool.py",
     "poolhouse/api/kubevirt/behaviours.py",

@@ -40,7 +40,11 @@ TARGETS = (
         ("poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"),
         ("tests/migrationpolicies", "tests/controllers/migrationpolicy"),
     ),
-    Target("claim plan", ("controllers/claim/plan.py",), CLAIM),
+    Target(
+        "claim plan",
+        tuple(f"controllers/claim/{name}.py" for name in ("plan", "obtain", "hand_over", "waiting")),
+        CLAIM,
+    ),
     Target("allocator", ("controllers/claim/allocator.py",), CLAIM),
     Target(
         "fields",

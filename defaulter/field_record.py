@@ -73,26 +73,25 @@ def without(spec: Json, fields: Mapping[str, Any]) -> Json:
 
 def _without(value: Any, path: str, fields: Mapping[str, Any]) -> Any:
     """The value without the fields, or None if nothing is left of it."""
-    left: Any = value
-    if isinstance(value, dict):
-        is_item = path.endswith("]")
-        children = {
-            key: child if is_item and key == "name" else _without(child, f"{path}.{key}" if path else str(key), fields)
-            for key, child in value.items()
-        }
-        left = {key: child for key, child in children.items() if child is not None or value[key] is None}
-        removable = not left or (is_item and left.keys() == {"name"})
-    elif isinstance(value, list):
-        items = [_without(child, f"{path}[{_item(child, index)}]", fields) for index, child in enumerate(value)]
-        left = [item for item, given in zip(items, value, strict=True) if item is not None or given is None]
-        removable = not left
-    else:
-        removable = True
-    return None if removable and path in fields and is_same(_shallow(value), fields[path]) else left
+    if not isinstance(value, dict | list):
+        return None if path in fields and is_same(value, fields[path]) else value
+    left = _object_without(value, path, fields) if isinstance(value, dict) else _list_without(value, path, fields)
+    is_empty = not left or (path.endswith("]") and isinstance(left, dict) and left.keys() == {"name"})
+    return None if is_empty and path in fields and is_same(type(value)(), fields[path]) else left
 
 
-def _shallow(value: Any) -> Any:
-    return type(value)() if isinstance(value, dict | list) else value
+def _object_without(value: Json, path: str, fields: Mapping[str, Any]) -> Json:
+    is_item = path.endswith("]")
+    children = {
+        key: child if is_item and key == "name" else _without(child, f"{path}.{key}" if path else str(key), fields)
+        for key, child in value.items()
+    }
+    return {key: child for key, child in children.items() if child is not None or value[key] is None}
+
+
+def _list_without(value: list[Any], path: str, fields: Mapping[str, Any]) -> list[Any]:
+    items = [_without(child, f"{path}[{_item(child, index)}]", fields) for index, child in enumerate(value)]
+    return [item for item, given in zip(items, value, strict=True) if item is not None or given is None]
 
 
 def is_same(one: Any, other: Any) -> bool:

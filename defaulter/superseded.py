@@ -11,6 +11,7 @@ choose others today. A value that the author wrote is never removed.
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import filterfalse
 from typing import Any
 
 from defaulter.allowed_changes import defaulted_fields
@@ -84,34 +85,41 @@ def follow_author(document: Json, old: Json | None) -> Edit:
     now = flatten(spec)
     repeated = _filled_in_earlier_call(document, location, old, known)
     written = _written(known, now, Evidence(document)) - repeated.keys()
-    own = {path: repeated.get(path, value) for path, value in known.items() if path in now and path not in written}
+    kept = {path: value for path, value in known.items() if path not in written}
+    own = {path: repeated.get(path, value) for path, value in kept.items() if path in now}
     orphans = _orphans(spec, own)
     author, old_author = _authors_part(spec, own, orphans), _authors_part(old_spec, known, set())
-    if record is None:
-        # Values without a known author stay, as if the author had written them again.
+    removed: Fields = {}
+    if record is not None:
+        removed = _removed_by_author(old_spec, known, now)
+    else:  # values without a known author stay, as if the author had written them again
         editor = DocumentEditor(_with_spec(document, location, author))
         fill_stored_values(editor, location, _with_spec(stored, before, old_author), ANY_CLUSTER)
         author = editor.get(location.spec)
     bases, old_bases = _bases(document, location, author), _bases(stored, before, old_author)
-    if old is None:  # a copied document shows no earlier state to compare with
-        other = known.keys() - bases.keys()
-    else:
-        other = {path for path in known if not is_same(bases.get(path), old_bases.get(path))}
-        if _preference(document, location) != _preference(stored, before):
-            other |= known.keys() - bases.keys()
-    gone = {*orphans, *(path for path in other if not _is_added(path)), *_taken(own, author)}
+    outdated = known.keys() - bases.keys() if old is None else _outdated(document, old, known, bases, old_bases)
+    gone = orphans | _taken(own, author) | set(filterfalse(_is_added, outdated))
     superseded = {path: value for path, value in known.items() if path in gone}
-    parents = {parent for path in superseded for parent in _parents(path) if not _is_added(parent)}
-    left = without(spec, {path: value for path, value in own.items() if path in superseded or path in parents})
-    removed = _removed_by_author(old_spec, known, now) if record is not None else {}
     return Edit(
-        _with_spec(document, location, left),
+        _with_spec(document, location, _without_superseded(spec, own, superseded)),
         None if old is None else _with_spec(old, before, without(old_spec, superseded | removed)),
-        {path: own.get(path, value) for path, value in known.items() if path not in superseded and path not in written},
+        {path: own.get(path, value) for path, value in kept.items() if path not in superseded},
         superseded,
         frozenset(bases.keys() - old_bases.keys()),
-        repeated | {path: value for path, value in superseded.items() if path not in written and value in ({}, [])},
+        repeated | {path: superseded[path] for path in kept if superseded.get(path) in ({}, [])},
     )
+
+
+def _outdated(document: Json, old: Json, known: Fields, bases: Fields, old_bases: Fields) -> set[str]:
+    """The paths of defaults that depend on fields that the author has changed."""
+    found = {path for path in known if not is_same(bases.get(path), old_bases.get(path))}
+    return found if _preference(document) == _preference(old) else found | (known.keys() - bases.keys())
+
+
+def _without_superseded(spec: Json, own: Fields, superseded: Fields) -> Json:
+    """The spec without superseded defaults, and without the objects of defaults that are empty then."""
+    parents = {parent for path in superseded for parent in _parents(path) if not _is_added(parent)}
+    return without(spec, {path: value for path, value in own.items() if path in superseded or path in parents})
 
 
 def _filled_in_earlier_call(document: Json, location: VMLocation, old: Json | None, known: Fields) -> Fields:
@@ -139,9 +147,9 @@ def _parents(path: str) -> Iterator[str]:
         yield path
 
 
-def _preference(document: Json, location: VMLocation) -> tuple[Any, ...]:
+def _preference(document: Json) -> tuple[Any, ...]:
     """The name of the VM's preference, which brings the defaults that KubeVirt's rules do not give."""
-    matcher = at(document, *(location.vm or ()), "spec", "preference")
+    matcher = at(document, "spec", "preference")
     return tuple(at(matcher, part) for part in ("name", "kind", "inferFromVolume"))
 
 

@@ -42,11 +42,7 @@ BRANCHES = (
 )
 
 LARGE_FUNCTIONS = {
-    "poolhouse/api/kubevirt/meaning.py:_field",
     "poolhouse/cli/why.py:_explain",
-    "poolhouse/console/vm_page.py:head",
-    "defaulter/field_record.py:_without",
-    "defaulter/superseded.py:follow_author",
 }
 LARGE_MODULES = {
     "poolhouse/api/kinds/kubevirt.py",

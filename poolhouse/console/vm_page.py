@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, rows, simulate
@@ -10,6 +11,8 @@ from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.simulate import rows as rows_of_set
 from controllers.replicaset.simulate import simulate as simulate_set
 from controllers.sets.simulation import MAX_ACTIONS_OF_ANSWER
+from controllers.shared.vm import VM
+from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -25,23 +28,13 @@ from poolhouse.console.words import STATE_WORDS, vm_state, vmi_state
 
 
 def head(state: ClusterState, document: Json, short: str) -> Json:
-    metadata, status, now = document["metadata"], document.get("status") or {}, state.now()
+    metadata, now = document["metadata"], state.now()
     key = metadata["namespace"], metadata["name"]
     view, vmi = state.pools.vms.get(key), state.pools.vmis.get(key)
     if view is not None:
         view = next((each for each in state.pools.vms_of(view.owner_uid) if each.key == key), view)
     found = vm_state(view) if view is not None else vmi_state(vmi) if vmi is not None else "starting"
-    controller, labels = controller_of(document), metadata.get("labels") or {}
-    facts = (
-        ("Status", at(status, "printableStatus") or at(status, "phase") or ""),
-        ("Run strategy", view.run_strategy if view is not None else ""),
-        ("Node", vmi.node if vmi is not None else ""),
-        ("Addresses", ", ".join(vmi.addresses) if vmi is not None else ""),
-        ("Revision", labels.get(meta.REVISION, "")),
-        ("Scale-in", view.scale_in if view is not None else ""),
-        ("Migration policy", (vmi.labels if vmi is not None else {}).get(meta.MIGRATION_POLICY, "")),
-        ("Disks", ", ".join(view.disks) if view is not None else ""),
-    )
+    controller = controller_of(document)
     return {
         "short": short,
         "name": metadata["name"],
@@ -49,12 +42,30 @@ def head(state: ClusterState, document: Json, short: str) -> Json:
         "state": found,
         "words": STATE_WORDS[found],
         "age": words.age(metadata.get("creationTimestamp"), now),
-        "facts": [(name, value) for name, value in facts if value],
+        "facts": [(name, value) for name, value in _facts(document, view, vmi) if value],
         "owner": _link(metadata["namespace"], controller) if controller else None,
         "hardware": f"/hardware{object_path('vm', metadata['namespace'], metadata['name'])[3:]}"
         if short == "vm"
         else "",
     }
+
+
+def _facts(document: Json, view: VM | None, vmi: VMI | None) -> Iterator[tuple[str, str]]:
+    """The rows of the table, some of them empty."""
+    status, labels = document.get("status") or {}, document["metadata"].get("labels") or {}
+    yield "Status", at(status, "printableStatus") or at(status, "phase") or ""
+    if view is not None:
+        yield "Run strategy", view.run_strategy
+    if vmi is not None:
+        yield "Node", vmi.node
+        yield "Addresses", ", ".join(vmi.addresses)
+    yield "Revision", labels.get(meta.REVISION, "")
+    if view is not None:
+        yield "Scale-in", view.scale_in
+    if vmi is not None:
+        yield "Migration policy", vmi.labels.get(meta.MIGRATION_POLICY, "")
+    if view is not None:
+        yield "Disks", ", ".join(view.disks)
 
 
 def _link(namespace: str, controller: Json) -> Json:

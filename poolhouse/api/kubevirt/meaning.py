@@ -290,7 +290,11 @@ def _field(value: Any, owner: str, name: str, field: Field | None) -> Any:
             return {
                 key: _quantity(each) if field.type == "Quantities" else each for key, each in present.items()
             } or None
-    found = canonical(value, field.type)
+    return _unless_default(canonical(value, field.type), owner, name, field)
+
+
+def _unless_default(found: Any, owner: str, name: str, field: Field) -> Any:
+    """The canonical value of the field, or None if it says what the field's absence says."""
     if (owner, name) in _DEFAULTS and found is not None and text_of(found) == text_of(_DEFAULTS[owner, name]):
         return None
     if isinstance(found, list):

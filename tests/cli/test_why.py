@@ -27,7 +27,8 @@ from poolhouse.cli.past import (
     of_vm,
 )
 from poolhouse.cli.vm_facts import claim_facts, pool_facts, who_deleted
-from poolhouse.cli.why import _lines, choose, parse_reference
+from poolhouse.cli.why import _lines, parse_reference
+from poolhouse.cli.why_vm import choose
 from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
 
 

@@ -46,7 +46,6 @@ LARGE_MODULES = {
     "poolhouse/api/kinds/warmpool.py",
     "poolhouse/api/kubevirt/behaviours.py",
     "poolhouse/cli/conformance.py",
-    "poolhouse/cli/rollout.py",
     "poolhouse/console/acts.py",
     "poolhouse/console/pages.py",
     "poolhouse/stack/engine/objects.py",

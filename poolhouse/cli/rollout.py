@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from controllers.pool.reasons import PoolReason
-from poolhouse.api.apimachinery.counting import count_noun, count_verb
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
-from poolhouse.cli.conflicts import again_if_changed
+from poolhouse.cli.differences import history_rows, summarize_changes
 from poolhouse.cli.doctor import with_outage
-from poolhouse.cli.health import assess
 from poolhouse.cli.output import (
     Column,
     Failed,
@@ -31,8 +27,21 @@ from poolhouse.cli.output import (
     print_structured,
 )
 from poolhouse.cli.parameters import POOL, Duration
-from poolhouse.cli.pools import current_revision, get_pool, list_revisions, list_vms
+from poolhouse.cli.pools import get_pool, list_revisions, list_vms
 from poolhouse.cli.undo import find_revision, plan_undo, undo_update
+from poolhouse.cli.updates import (
+    POLL_SECONDS,
+    UNOBSERVED,
+    State,
+    abort_update,
+    finished_vms,
+    next_commands,
+    progress,
+    promote_update,
+    restart_vms,
+    retry_update,
+    set_paused,
+)
 from poolhouse.service.progress_bar import ProgressBar
 
 if TYPE_CHECKING:
@@ -40,21 +49,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-POLL_SECONDS = 0.5
-OBSERVE_SECONDS = 15.0
-"""how long an act waits for the controller to observe earlier changes, in addition to the time of the requests"""
-MAX_CHANGES = 2
-MAX_VALUE_LENGTH = 60
-WAITING_REASONS = (
-    PoolReason.UPDATE_PAUSED,
-    PoolReason.ANALYSIS_RUNNING,
-    PoolReason.ANALYSIS_INCONCLUSIVE,
-    PoolReason.WAITING_FOR_WINDOW,
-)
-"""reasons of an update that waits, also if all VMs have the template"""
-STEP_REASONS = (PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE)
-"""reasons of an update that waits at a step, which a user can end"""
-State = Literal["Complete", "Progressing", "Failed"]
 
 HISTORY = Listing(
     (
@@ -134,36 +128,6 @@ async def _follow(
     return last
 
 
-UNOBSERVED = "the controller has not observed the change yet"
-
-
-def is_observed(document: Json) -> bool:
-    """Whether the pool's status contains the answer of the controller to the last change of the spec, and to the
-    requests in the annotations: an annotation does not change the generation."""
-    from controllers.pool.rules.steps import promoted_steps
-    from poolhouse.api.kinds import meta
-    from poolhouse.api.kinds.pool_strategies import UpdateProactive
-
-    metadata, status = document["metadata"], document.get("status") or {}
-    if status.get("observedGeneration", 0) < metadata["generation"]:
-        return False
-    reasons = {each.get("reason") for each in status.get("conditions") or () if each["type"] == "Progressing"}
-    if PoolReason.INVALID_SPEC in reasons:
-        return True  # the controller answers no request until the spec is valid
-    annotations, update = metadata.get("annotations") or {}, status.get("update") or {}
-    if aborted := update.get("aborted"):
-        return bool(annotations.get(meta.RETRY) != aborted["time"])
-    revision, former = status.get("updateRevision"), status.get("currentRevision")
-    if former and former != revision and annotations.get(meta.ABORT) == revision:
-        return False
-    proactive = at(document, "spec", "updateStrategy", "proactive")
-    request = annotations.get(meta.PROMOTE)
-    if not request or not update or not proactive:
-        return True
-    steps = len(UpdateProactive.model_validate(proactive).all_steps)
-    return min(promoted_steps(request, update["revision"], steps), steps) <= (update.get("stepsDone") or 0)
-
-
 async def _counts_hold(api: Api, document: Json) -> bool:
     """Whether the pool has as many VMs as its status says: a VM that was just deleted, detached or attached is not in
     the status yet. True for a user who may not list VMs."""
@@ -176,82 +140,6 @@ async def _counts_hold(api: Api, document: Json) -> bool:
         return True
     deleting = sum("deletionTimestamp" in each["metadata"] for each in vms)
     return (len(vms) - deleting, deleting) == (status.get("replicas", 0), status.get("terminatingReplicas", 0))
-
-
-async def _observed_pool(api: Api, cluster: Cluster, pool: str) -> Json:
-    """The pool with a status that contains all earlier changes, such as that of a `kubectl apply` before this command.
-    Waits for the controller. Raises `Failed` if it does not observe them in time."""
-    for _ in range(round(OBSERVE_SECONDS / POLL_SECONDS)):
-        if is_observed(document := await get_pool(api, cluster, pool)):
-            return document
-        await asyncio.sleep(POLL_SECONDS)
-    raise Failed(f"{pool}: {UNOBSERVED}; check that the controllers run, and try again")
-
-
-def next_commands(document: Json) -> str:
-    """The commands by which a user lets an update go on or back that waits at one of its steps; empty if none waits."""
-    name, status = document["metadata"]["name"], document.get("status") or {}
-    if document["spec"].get("paused") or not is_observed(document):
-        return ""
-    conditions = {each["type"]: each for each in status.get("conditions") or ()}
-    if conditions.get("Progressing", {}).get("reason") not in STEP_REASONS:
-        return ""
-    step = ((status.get("update") or {}).get("stepsDone") or 0) + 1
-    return (
-        f"{name}: it waits at step {step}: `poolhouse rollout promote {name}` goes on, "
-        f"`poolhouse rollout undo {name}` returns to the former template"
-    )
-
-
-def finished_vms(document: Json) -> tuple[int, int]:
-    """How many VMs have the template and are available, and how many should. Before the controller has seen a change,
-    none do."""
-    status = document.get("status") or {}
-    done = int(status.get("updatedAvailableReplicas") or 0) if is_observed(document) else 0
-    return done, status.get("desiredReplicas", document["spec"]["replicas"])
-
-
-def progress(document: Json) -> tuple[State, str]:
-    """Returns the state of the update, which the controller decides, and a message."""
-    name, health = document["metadata"]["name"], assess(document)
-    if not is_observed(document):
-        return "Progressing", f"{name}: {UNOBSERVED}"
-    match health.state:
-        case "Healthy":
-            return "Complete", f"{name}: {_complete(document)}"
-        case "Degraded":
-            return "Failed", f"{name}: {health.message}"
-    return "Progressing", f"{name}: {_remaining(document, health.message)}"
-
-
-def _remaining(document: Json, health: str) -> str:
-    """What is left of an update, in the numbers of the controller."""
-    name, spec, status = document["metadata"]["name"], document["spec"], document.get("status") or {}
-    conditions: dict[str, Json] = {each["type"]: each for each in status.get("conditions") or ()}
-    condition = conditions.get("Progressing", {})
-    if document["metadata"].get("deletionTimestamp"):
-        return health
-    if spec.get("paused"):
-        return f"paused until `rollout resume {name}`"
-    if condition.get("status") == "False":
-        return f"{condition.get('reason')}: {condition.get('message')}"
-    return health if condition.get("reason") == PoolReason.COMPLETE else str(condition.get("message") or health)
-
-
-def _complete(document: Json) -> str:
-    """What a complete pool has. A strategy that leaves VMs with an older template says so in the condition Ready."""
-    status = document["status"]
-    desired = status.get("desiredReplicas", document["spec"]["replicas"])
-    ready = status.get("readyReplicas", 0)
-    said = next((each["message"] for each in status.get("conditions") or () if each["type"] == "Ready"), "")
-    if status.get("updatedReplicas", 0) < desired and said:
-        return str(said)
-    match desired:
-        case 0:
-            return "spec.replicas is 0, and it has no VMs"
-        case 1:
-            return f"its VM has the template, and is {'ready' if ready else 'not ready'}"
-    return f"all {count_noun(desired, 'VM')} have the template, {count_verb(ready, 'is', 'are')} ready"
 
 
 @rollout.command()
@@ -279,73 +167,6 @@ def history(cluster: Cluster, pool: str, number: int | None, output: str) -> Non
             return
         rows = [row for row in rows if row["revision"] == number]
     HISTORY.show(output, rows, nothing=f"{pool} has no revisions yet")
-
-
-def summarize_changes(changes: Sequence[str]) -> str:
-    """Returns the first changes, for a table. JSON and YAML contain all changes."""
-    more = len(changes) - MAX_CHANGES
-    return "; ".join([*changes[:MAX_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-
-
-def history_rows(document: Json, revisions: list[Json], counts: Counter[str]) -> Iterator[Json]:
-    from poolhouse.api.kubevirt.meaning import POOL_CONTENT
-    from poolhouse.api.kubevirt.own_namespace import without_own_namespace
-
-    current, status = current_revision(document, revisions), document.get("status") or {}
-    ended = {each["revision"]: each for each in status.get("history") or ()}
-    before: Json | None = None
-    for each in revisions:
-        name = each["metadata"]["name"]
-        data = without_own_namespace(each["data"], POOL_CONTENT, document["metadata"]["namespace"])
-        end = ended.get(name) or {"outcome": "Progressing" if name == current else None}
-        yield {
-            "revision": each["revision"],
-            "name": name,
-            "created": each["metadata"].get("creationTimestamp"),
-            "vms": counts[name.rpartition("-")[2]],
-            "current": name == current,
-            **{key: end.get(key) for key in ("outcome", "reason", "message")},
-            "ended": end.get("time"),
-            "changes": [] if before is None else list(differences(before, data, POOL_CONTENT)),
-        }
-        before = data
-
-
-def differences(before: Any, after: Any, type_name: str = "", path: str = "") -> Iterator[str]:
-    """Yields lines such as `template.spec.domain.cpu.cores: 1 -> 2`. Matches list entries by name, and omits what only
-    differs in its spelling. `type_name` is the type of both values in poolhouse/api/kubevirt/meaning.py."""
-    from poolhouse.api.kubevirt.meaning import changed_fields, mean_the_same
-
-    if mean_the_same(before, after, type_name):
-        return
-    if isinstance(before, dict) and isinstance(after, dict):
-        for each in changed_fields(before, after, type_name):
-            yield from differences(each.before, each.after, each.type, f"{path}.{each.name}" if path else each.name)
-        return
-    old, new = _by_name(before), _by_name(after)
-    if old is not None and new is not None:
-        for name in {**old, **new}:
-            yield from differences(old.get(name), new.get(name), type_name, f"{path}[{name}]")
-        return
-    yield f"{path}: {_short(before)} -> {_short(after)}"
-
-
-def _by_name(value: Any) -> dict[str, Any] | None:
-    """Returns the entries of a list by name; None if an entry has no name or a name is not unique."""
-    if not isinstance(value, list):
-        return None
-    found: dict[str, Any] = {}
-    for each in value:
-        name = each.get("name") or (each.get("metadata") or {}).get("name") if isinstance(each, dict) else None
-        if not isinstance(name, str) or name in found:
-            return None
-        found[name] = each
-    return found
-
-
-def _short(value: Any) -> str:
-    text = "nothing" if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= MAX_VALUE_LENGTH else text[: MAX_VALUE_LENGTH - 1] + "…"
 
 
 def _change(cluster: Cluster, change: Callable[[Api], Awaitable[T]]) -> T:
@@ -417,38 +238,6 @@ def promote(cluster: Cluster, pool: str, full: bool, step: int | None, output: s
     print_result(output, f"{pool} is promoted past {place}", pool=pool, full=full)
 
 
-@again_if_changed
-async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None = None) -> str:
-    """Ends the present step of an update, or all, or the steps up to this one. Returns which was the last."""
-    from controllers.pool.rules.steps import ALL
-    from poolhouse.api.kinds import meta
-    from poolhouse.api.kinds.pool_strategies import UpdateProactive
-
-    document = await _observed_pool(api, cluster, pool)
-    proactive = (document["spec"].get("updateStrategy") or {}).get("proactive") or {}
-    steps = UpdateProactive.model_validate(proactive).all_steps
-    progress = (document.get("status") or {}).get("update") or {}
-    done = progress.get("stepsDone", 0)
-    if progress.get("aborted"):
-        raise Failed(f"the update of {pool} is aborted; use `rollout retry {pool}`")
-    if not steps or done >= len(steps):
-        raise Failed(f"{pool} has no step to leave")
-    last = step_to_end(len(steps), done, step)
-    await _annotate(api, cluster, document, {meta.PROMOTE: f"{progress['revision']}={ALL if full else last}"})
-    return "the last step" if full else f"step {last} of {len(steps)}"
-
-
-def step_to_end(steps: int, done: int, step: int | None) -> int:
-    """Returns the number of the step that a promotion ends: the one that the user names, else the present one. Raises
-    `Failed` if that step is over, so that a user who saw it does not end the next one."""
-    last = done + 1 if step is None else step
-    if last > steps:
-        raise Failed(f"the update has {count_noun(steps, 'step')}, not {last}")
-    if last <= done:
-        raise Failed(f"step {last} of {steps} is over: the update is at step {done + 1}")
-    return last
-
-
 @rollout.command()
 @pool_argument
 @output_option("text")
@@ -458,38 +247,6 @@ def abort(cluster: Cluster, pool: str, output: str) -> None:
 
     _change(cluster, lambda api: abort_update(api, cluster, pool))
     print_result(output, f"{pool} returns to its former template", pool=pool)
-
-
-@again_if_changed
-async def abort_update(api: Api, cluster: Cluster, pool: str) -> None:
-    """Returns the VMs to the last template that all of them had."""
-    from poolhouse.api.kinds import meta
-
-    document = await _observed_pool(api, cluster, pool)
-    status = document.get("status") or {}
-    revision, former = status.get("updateRevision"), status.get("currentRevision")
-    if not former or former == revision:
-        raise Failed(f"{pool} has no update to abort")
-    if not await _is_stored(api, cluster, former):
-        raise Failed(
-            f"{pool}: its former revision {former} is not stored any more; choose one of `rollout history {pool}` for"
-            f" `rollout undo {pool} --to-revision`, or apply the former template again"
-        )
-    await _annotate(api, cluster, document, {meta.ABORT: revision, meta.PROMOTE: None})
-
-
-async def _is_stored(api: Api, cluster: Cluster, revision: str) -> bool:
-    """Whether the controller can return VMs to the revision. True for a user who may not read revisions."""
-    from poolhouse.runtime.errors import Forbidden, NotFound
-    from poolhouse.runtime.resource import CONTROLLER_REVISIONS
-
-    try:
-        await api.get(CONTROLLER_REVISIONS, cluster.namespace, revision)
-    except Forbidden:
-        return True
-    except NotFound:
-        return False
-    return True
 
 
 @rollout.command()
@@ -503,26 +260,6 @@ def retry(cluster: Cluster, pool: str, output: str) -> None:
     print_result(output, f"{pool} is updated again", pool=pool)
 
 
-@again_if_changed
-async def retry_update(api: Api, cluster: Cluster, pool: str) -> None:
-    """Tries an aborted update again."""
-    from poolhouse.api.kinds import meta
-
-    document = await _observed_pool(api, cluster, pool)
-    aborted = ((document.get("status") or {}).get("update") or {}).get("aborted")
-    if not aborted:
-        raise Failed(f"{pool} has no aborted update")
-    await _annotate(api, cluster, document, {meta.ABORT: None, meta.PROMOTE: None, meta.RETRY: aborted["time"]})
-
-
-async def _annotate(api: Api, cluster: Cluster, pool: Json, annotations: dict[str, str | None]) -> None:
-    from poolhouse.cli.resources import POOLS
-
-    metadata = pool["metadata"]
-    change = {"resourceVersion": metadata["resourceVersion"], "annotations": annotations}
-    await api.patch(POOLS, cluster.namespace, metadata["name"], {"metadata": change})
-
-
 @rollout.command()
 @pool_argument
 @output_option("text")
@@ -534,23 +271,6 @@ def restart(cluster: Cluster, pool: str, output: str) -> None:
     print_result(output, f"{pool} restarts its VMs", pool=pool)
 
 
-async def restart_vms(api: Api, cluster: Cluster, pool: str) -> None:
-    """Restarts all VMs of the pool, as an update without another change."""
-    from poolhouse.api.apimachinery.timestamps import format_time
-    from poolhouse.api.kinds import meta
-    from poolhouse.cli.resources import POOLS
-
-    annotations = {meta.RESTARTED_AT: format_time(api.now())}
-    change = {"spec": {"template": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
-    await api.patch(POOLS, cluster.namespace, pool, change)
-
-
 def _set_paused(cluster: Cluster, pool: str, paused: bool, output: str) -> None:
     _change(cluster, lambda api: set_paused(api, cluster, pool, paused))
     print_result(output, f"{pool} is {'paused' if paused else 'resumed'}", pool=pool, paused=paused)
-
-
-async def set_paused(api: Api, cluster: Cluster, pool: str, paused: bool) -> None:
-    from poolhouse.cli.resources import POOLS
-
-    await api.patch(POOLS, cluster.namespace, pool, {"spec": {"paused": paused}})

@@ -17,7 +17,7 @@ from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.cli import detach, rollout
+from poolhouse.cli import detach, updates
 from poolhouse.cli.claim_status import FINISHED
 from poolhouse.cli.claims import extend_claim
 from poolhouse.cli.cluster import Cluster
@@ -134,22 +134,22 @@ async def _promote(api: Api, cluster: Cluster, target: Target, values: Values) -
     text = values.get("step", "").strip()
     if text and not re.fullmatch(r"[1-9]\d{0,3}", text):
         raise Failed(f"step: must be the number of a step, not {text!r}")
-    place = await rollout.promote_update(api, cluster, target.name, step=int(text) if text else None)
+    place = await updates.promote_update(api, cluster, target.name, step=int(text) if text else None)
     return f"{target.name} is promoted past {place}"
 
 
 async def _abort(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    await rollout.abort_update(api, cluster, target.name)
+    await updates.abort_update(api, cluster, target.name)
     return f"{target.name} returns to its former template"
 
 
 async def _retry(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    await rollout.retry_update(api, cluster, target.name)
+    await updates.retry_update(api, cluster, target.name)
     return f"{target.name} is updated again"
 
 
 async def _restart(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
-    await rollout.restart_vms(api, cluster, target.name)
+    await updates.restart_vms(api, cluster, target.name)
     return f"{target.name} restarts its VMs"
 
 

@@ -19,8 +19,9 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli.differences import history_rows
 from poolhouse.cli.plan import update_lines
-from poolhouse.cli.rollout import history_rows, progress
+from poolhouse.cli.updates import progress
 from poolhouse.console import words
 from poolhouse.console.page import Part, Query, Slice, matches, object_path
 from poolhouse.console.words import STATE_WORDS, VMState, vm_state

@@ -11,7 +11,7 @@ from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.timestamps import format_duration, known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.health import holds
-from poolhouse.cli.rollout import WAITING_REASONS
+from poolhouse.cli.updates import WAITING_REASONS
 
 VMState = Literal["ready", "starting", "failing", "held", "halted", "halting", "deleting"]
 STATE_WORDS: dict[VMState, str] = {

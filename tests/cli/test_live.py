@@ -14,7 +14,7 @@ import click
 import pytest
 
 from poolhouse.cli.live import LiveLines, StatusLine, fitted
-from poolhouse.cli.rollout import finished_vms
+from poolhouse.cli.updates import finished_vms
 from poolhouse.service.progress_bar import ProgressBar, time_left
 from tests.waiting import PATIENCE_SECONDS
 

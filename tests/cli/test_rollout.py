@@ -14,19 +14,12 @@ from controllers.shared.readiness import Readiness, State
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.differences import differences, summarize_changes
 from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed
 from poolhouse.cli.resources import POOLS
-from poolhouse.cli.rollout import (
-    abort_update,
-    differences,
-    is_observed,
-    next_commands,
-    progress,
-    step_to_end,
-    summarize_changes,
-)
 from poolhouse.cli.undo import _previous, fields_to_restore
+from poolhouse.cli.updates import abort_update, is_observed, next_commands, progress, step_to_end
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS

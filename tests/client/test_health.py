@@ -20,7 +20,7 @@ from controllers.shared.readiness import Readiness, State
 from poolhouse.api.kinds import KINDS, POOL, REPLICA_SET
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.cli.health import assess
-from poolhouse.cli.rollout import progress
+from poolhouse.cli.updates import progress
 from poolhouse.console.overview import object_row
 from poolhouse.console.words import condition_rows
 from tests.controllers.pool import builders as pools

@@ -20,7 +20,7 @@ from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.pool import POOL, PoolStatus, UpdateAbort, UpdateProgress
 from poolhouse.cli.overview import object_row
-from poolhouse.cli.rollout import finished_vms, progress
+from poolhouse.cli.updates import finished_vms, progress
 from poolhouse.cli.vm_facts import pool_facts
 from poolhouse.console import pool_page
 from poolhouse.console.pages import numbers

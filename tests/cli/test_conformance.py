@@ -6,9 +6,9 @@ from typing import Any, cast
 
 import pytest
 
-from poolhouse.api.kubevirt.behaviours import (
+from poolhouse.api.kubevirt.behaviours import BEHAVIOURS
+from poolhouse.api.kubevirt.behaviours.steps import (
     ANY,
-    BEHAVIOURS,
     Behaviour,
     Call,
     Change,
@@ -18,7 +18,8 @@ from poolhouse.api.kubevirt.behaviours import (
     Shows,
     Step,
 )
-from poolhouse.cli.conformance import LABELS, Result, Trial, check, merged, read
+from poolhouse.cli.conformance import check
+from poolhouse.cli.trial import LABELS, Result, Trial, merged, read
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound, Unreachable
 

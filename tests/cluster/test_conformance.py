@@ -12,7 +12,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from poolhouse.api.kubevirt.behaviours import BEHAVIOURS, Behaviour
+from poolhouse.api.kubevirt.behaviours import BEHAVIOURS
+from poolhouse.api.kubevirt.behaviours.steps import Behaviour
 from poolhouse.cli.conformance import check
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import NAMESPACES

@@ -86,6 +86,20 @@ def nothing(target: Target, values: Values) -> str:
     return ""
 
 
+def may_patch(target: Target) -> Right:
+    return Right("patch", target.resource)
+
+
+def patches(change: Json, done: str) -> Run:
+    """Merges the change into the object."""
+
+    async def run(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
+        await api.patch(target.resource, target.namespace, target.name, change)
+        return f"{target.name} {done}"
+
+    return run
+
+
 @dataclass(frozen=True)
 class Act:
     name: str

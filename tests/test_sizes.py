@@ -44,7 +44,6 @@ BRANCHES = (
 LARGE_MODULES = {
     "poolhouse/api/kinds/kubevirt.py",
     "poolhouse/api/kinds/warmpool.py",
-    "poolhouse/console/pages.py",
     "poolhouse/stack/engine/objects.py",
     "defaulter/contract.py",
     "controllers/pool/controller.py",

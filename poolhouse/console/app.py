@@ -33,8 +33,8 @@ from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import Stream
 from poolhouse.console import access, acts, change, pages, vm_stream, web
 from poolhouse.console.act import CONFIRMED, Act, Target
+from poolhouse.console.context import Context, Missing
 from poolhouse.console.page import OBJECT_PATH, Page, Part, object_path, with_query
-from poolhouse.console.pages import Context, Missing
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 
 log = logging.getLogger(__name__)

@@ -20,7 +20,7 @@ from poolhouse.console import access, web
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import connect, may_list_everywhere
 from poolhouse.console.computations import Computations
-from poolhouse.console.pages import Context
+from poolhouse.console.context import Context
 from poolhouse.runtime.api import Api
 from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.lifecycle import wait_for_stop_signal

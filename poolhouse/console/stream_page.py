@@ -11,7 +11,7 @@ from poolhouse.console.vm_stream import LABELS, right
 
 if TYPE_CHECKING:
     from poolhouse.console.cluster_state import ClusterState
-    from poolhouse.console.pages import Context
+    from poolhouse.console.context import Context
 
 SCRIPTS: Mapping[str, Sequence[str]] = {"console": ("serial.js",), "vnc": ("screen.js",)}
 STYLES: Mapping[str, Sequence[str]] = {"console": ("xterm.css",), "vnc": ()}

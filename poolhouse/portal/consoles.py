@@ -17,7 +17,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import connect
 from poolhouse.console.computations import Computations
-from poolhouse.console.pages import Context
+from poolhouse.console.context import Context
 from poolhouse.portal.queries import Queries
 from poolhouse.portal.session import Session
 from poolhouse.portal.users import Users, is_due

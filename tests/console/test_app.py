@@ -20,7 +20,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.change import MAX_DRAFTS
 from poolhouse.console.cluster_state import ClusterState
-from poolhouse.console.pages import Context
+from poolhouse.console.context import Context
 from poolhouse.console.server import Guard
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unreachable

@@ -26,7 +26,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import ClusterState
 from poolhouse.console.computations import Computations
-from poolhouse.console.pages import Context
+from poolhouse.console.context import Context
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from tests.console.test_app import KUBECONFIG, Json, pool, text, vm, vmi

@@ -23,7 +23,7 @@ from poolhouse.cli.overview import object_row
 from poolhouse.cli.updates import finished_vms, progress
 from poolhouse.cli.vm_facts import pool_facts
 from poolhouse.console import pool_page
-from poolhouse.console.pages import numbers
+from poolhouse.console.object_pages import numbers
 from poolhouse.runtime.metrics import PREFIX
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, leaving, snapshot, vm, vmi
 

@@ -23,7 +23,7 @@ from starlette.websockets import WebSocket
 from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.cluster_state import ClusterState
-from poolhouse.console.pages import Context
+from poolhouse.console.context import Context
 from poolhouse.console.server import Guard
 from poolhouse.console.vm_stream import CLOSED, IDLE_SECONDS, MAX_REASON_BYTES, connect, reason, sentence
 from poolhouse.runtime.api import Api

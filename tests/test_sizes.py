@@ -42,8 +42,6 @@ BRANCHES = (
 )
 
 LARGE_MODULES = {
-    "poolhouse/api/kinds/kubevirt.py",
-    "poolhouse/api/kinds/warmpool.py",
     "poolhouse/stack/engine/objects.py",
     "defaulter/contract.py",
     "controllers/pool/controller.py",

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from poolhouse.api.apimachinery.unstructured import Json, at
-from poolhouse.api.kinds.kubevirt import VM_SNAPSHOT
+from poolhouse.api.kinds.kubevirt_snapshots import VM_SNAPSHOT
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.versions import IN_PLACE_RESTORE, SNAPSHOT

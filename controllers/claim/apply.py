@@ -31,9 +31,9 @@ from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import format_micro_time, format_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.decisions import vm_reference
+from poolhouse.api.kinds.warm_readiness import Health as HealthSpec
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Health as HealthSpec
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled

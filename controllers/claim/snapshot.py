@@ -19,7 +19,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.claim import with_annotation_overrides
 from poolhouse.api.kinds.claim import CLAIM, NO_POOL_SECONDS, ClaimSpec, ClaimStatus, Overrides
 from poolhouse.api.kinds.resource_types import CLAIM_PHASES
-from poolhouse.api.kinds.warmpool import Health as HealthSpec
+from poolhouse.api.kinds.warm_readiness import Health as HealthSpec
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.reflector import is_older
 from poolhouse.runtime.resource import Key, Resource

@@ -17,8 +17,8 @@ from typing import Literal, Protocol
 
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState, may_follow, may_return
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.errors import OUTCOME_UNKNOWN, Conflict, Unreachable
 
 

@@ -14,7 +14,7 @@ from controllers.warmpool.backends import HEALTHY, Backend, Health
 from controllers.warmpool.snapshot import NOT_CHECKED, VMHealth, waits_for_scheduling
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
-from poolhouse.api.kinds.warmpool import HttpProbe, Readiness, TcpProbe
+from poolhouse.api.kinds.warm_readiness import HttpProbe, Readiness, TcpProbe
 
 
 def vmi_health(vm: WarmVM, readiness: Readiness) -> Health:

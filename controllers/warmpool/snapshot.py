@@ -16,8 +16,8 @@ from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM, seconds_since, why_unavailable
+from poolhouse.api.kinds.warm_autoscaling import AutoscalingStatus
 from poolhouse.api.kinds.warm_states import COUNTED, WarmState
-from poolhouse.api.kinds.warmpool import AutoscalingStatus
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.backoff import hash_fraction
 

@@ -28,8 +28,8 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta, tracking_marks
 from poolhouse.api.kinds.warm_agent import Agent, parse_agent
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, NotFound
 from poolhouse.runtime.resource import SECRETS, VMS

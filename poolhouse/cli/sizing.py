@@ -24,7 +24,7 @@ from poolhouse.cli.svg import Series, step_chart
 if TYPE_CHECKING:
     from controllers.warmpool.autoscaling.simulation import Policy, Pool
     from controllers.warmpool.warm_pool import WarmPool
-    from poolhouse.api.kinds.warmpool import Autoscaling
+    from poolhouse.api.kinds.warm_autoscaling import Autoscaling
     from poolhouse.runtime.api import Api
 
 MAX_CLAIMS = 100_000
@@ -236,7 +236,7 @@ class Replay:
 
     def _spec(self) -> Autoscaling:
         """The target without bounds, schedules and ceiling."""
-        from poolhouse.api.kinds.warmpool import Autoscaling
+        from poolhouse.api.kinds.warm_autoscaling import Autoscaling
 
         target = {"waitSeconds": self.wait_seconds, "percentile": self.percentile}
         return Autoscaling.model_validate({"maxReplicas": MAX_REPLICAS, "target": target})

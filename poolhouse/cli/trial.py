@@ -69,7 +69,7 @@ class Trial:
     """Performs the steps of one behaviour with one VM."""
 
     def __init__(self, api: Api, namespace: str, name: str, patience_seconds: float) -> None:
-        from poolhouse.api.kinds.kubevirt import VM_RESTORE, VM_SNAPSHOT
+        from poolhouse.api.kinds.kubevirt_snapshots import VM_RESTORE, VM_SNAPSHOT
         from poolhouse.runtime.resource import VMIS, VMS, Resource
 
         self._api, self._namespace, self._name, self._patience = api, namespace, name, patience_seconds

@@ -12,16 +12,8 @@ from typing import Any
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, kubevirt, meta
 from poolhouse.api.kinds.kind import Kind
-from poolhouse.api.kinds.kubevirt import (
-    DATA_VOLUME,
-    KUBEVIRT,
-    VM,
-    VM_RESTORE,
-    VM_SNAPSHOT,
-    VM_SNAPSHOT_CONTENT,
-    VMI,
-    VMI_MIGRATION,
-)
+from poolhouse.api.kinds.kubevirt import DATA_VOLUME, KUBEVIRT, VM, VMI, VMI_MIGRATION
+from poolhouse.api.kinds.kubevirt_snapshots import VM_RESTORE, VM_SNAPSHOT, VM_SNAPSHOT_CONTENT
 from poolhouse.api.kinds.meta import is_installed_by_us
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.manifests import admission_policy, agent_certificates, flow_control, rbac, virtual_node, webhooks

@@ -17,7 +17,7 @@ from collections.abc import Callable
 
 from controllers.warmpool.autoscaling.history import DAY, HOUR
 from controllers.warmpool.autoscaling.simulation import AutoscaledSize, FixedSize, Pool, best_fixed_size, simulate
-from poolhouse.api.kinds.warmpool import Autoscaling
+from poolhouse.api.kinds.warm_autoscaling import Autoscaling
 from tests.bench.harness import report, section
 
 MONDAY = 1_767_571_200.0  # 2026-01-05T00:00:00Z

@@ -15,7 +15,8 @@ from controllers.warmpool.autoscaling.history import DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_pool import WarmPool
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
-from poolhouse.api.kinds.warmpool import AutoscalingStatus, SizeChange, WarmPoolStatus
+from poolhouse.api.kinds.warm_autoscaling import AutoscalingStatus, SizeChange
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
 
 SAVE_SECONDS = 300.0
 """Least time between two writes of the history. The first claim is written at once."""

@@ -9,7 +9,8 @@ from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.cron import CronSchedule
-from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty, SizeSchedule
+from poolhouse.api.kinds.warm_autoscaling import Autoscaling, SizeSchedule
+from poolhouse.api.kinds.warm_claim_policy import OnEmpty
 
 LEARNING_SECONDS = HOUR
 """For this time after the first record, the pool has at least `spec.replicas` VMs."""

@@ -10,7 +10,8 @@ from typing import Protocol
 
 from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, remember, window_seconds
 from controllers.warmpool.autoscaling.history import HOUR, DemandHistory
-from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty
+from poolhouse.api.kinds.warm_autoscaling import Autoscaling
+from poolhouse.api.kinds.warm_claim_policy import OnEmpty
 
 DECISION_SECONDS = 60.0
 """Time between two decisions without a claim."""

@@ -27,8 +27,8 @@ from controllers.warmpool.ec2.reasons import EC2Reason
 from controllers.warmpool.ec2.settings import REGION, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound
 
 log = logging.getLogger(__name__)

@@ -11,10 +11,10 @@ from poolhouse.api.kinds.checks import claim
 from poolhouse.api.kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Conditions, StatusModel
-from poolhouse.api.kinds.model import Count, Int64, Model, Rule, Time, Tuple
+from poolhouse.api.kinds.model import Count, Int64, Model, Rule, Seconds, Time, Tuple
 from poolhouse.api.kinds.names import DNS_LABEL, Image, InstanceType, ObjectName, PoolName, matching
 from poolhouse.api.kinds.resource_types import CLAIMS
-from poolhouse.api.kinds.warmpool import OnEmpty, Seconds
+from poolhouse.api.kinds.warm_claim_policy import OnEmpty
 
 Phase = Literal["Pending", "Queued", "Allocating", "Bound", "Ready", "Releasing", "Released", "Expired", "Failed"]
 LaunchType = Literal["Warm", "Resumed", "Started", "Cold"]

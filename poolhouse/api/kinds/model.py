@@ -177,6 +177,7 @@ Time = Annotated[str, WithJsonSchema({"type": "string", "format": "date-time"})]
 Int32 = Annotated[int, Field(ge=-(2**31), le=2**31 - 1, json_schema_extra={"format": "int32"})]
 Int64 = Annotated[int, Field(ge=-_INT64, le=_INT64 - 1, json_schema_extra={"format": "int64"})]
 Count = Annotated[int, Field(ge=0, le=2**31 - 1, json_schema_extra={"format": "int32"})]
+Seconds = Annotated[Count, Field(ge=1)]
 
 
 def list_map(*keys: str) -> Json:

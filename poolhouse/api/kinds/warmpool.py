@@ -8,7 +8,7 @@ from pydantic import Field
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.checks import warmpool
 from poolhouse.api.kinds.decisions import LoggedStatus
-from poolhouse.api.kinds.ec2 import EC2, PlacementName, Port
+from poolhouse.api.kinds.ec2 import EC2, PlacementName
 from poolhouse.api.kinds.kind import AGE, STATUS, Column, Kind, Scale, Template, with_replicas
 from poolhouse.api.kinds.metav1 import Conditions
 from poolhouse.api.kinds.model import (
@@ -18,9 +18,9 @@ from poolhouse.api.kinds.model import (
     Model,
     Rule,
     SchemaOf,
+    Seconds,
     Time,
     Tuple,
-    expected,
     has,
     list_map,
     set_at_creation,
@@ -28,13 +28,11 @@ from poolhouse.api.kinds.model import (
 from poolhouse.api.kinds.resource_types import EC2_INSTANCES, VMS, WARM_POOLS
 from poolhouse.api.kinds.virtualmachine import Network, VMSpec, VMTemplate
 from poolhouse.api.kinds.warm_agent import Agent
+from poolhouse.api.kinds.warm_autoscaling import Autoscaling, AutoscalingStatus
+from poolhouse.api.kinds.warm_claim_policy import ClaimPolicy
+from poolhouse.api.kinds.warm_readiness import Health, Readiness
 
 Standby = Literal["Running", "Paused", "Stopped"]
-OnEmpty = Literal["ColdStart", "Queue", "Fail"]
-Override = Literal["instancetype", "image", "placement", "keyPair", "securityGroups", "iamInstanceProfile"]
-PersonalizationField = Literal["hostname", "labels", "sshPublicKeySecret"]
-
-Seconds = Annotated[Count, Field(ge=1)]
 IntOrPercentFromZero = Annotated[
     int | str,
     IntOrString(
@@ -96,58 +94,6 @@ class StandbySpec(Model):
     """Seconds that a healthy VM keeps running before it is paused or stopped, so that its guest can finish booting."""
 
 
-class TcpProbe(Model):
-    """Succeeds when the port accepts a connection."""
-
-    port: Port
-    """Port of the guest."""
-
-
-class HttpProbe(Model):
-    """Succeeds when the response has a status code below 400."""
-
-    port: Port
-    """Port of the guest."""
-    path: Annotated[
-        str, Field(max_length=1024, pattern="^/", json_schema_extra=expected("a path beginning with /"))
-    ] = "/"
-    """Path of the request."""
-
-
-class Readiness(Model):
-    """When a VM can be handed over: its condition Ready is True and all of these requirements are met."""
-
-    guest_agent: bool = False
-    """Whether the guest agent must be connected."""
-    conditions: Annotated[
-        Tuple[Annotated[str, Field(min_length=1, max_length=316)]], Field(max_length=32, json_schema_extra=ATOMIC_LIST)
-    ] = ()
-    """Conditions of the VirtualMachineInstance that must be True in addition to Ready. At most 32, because each check
-    of a VM looks at all of them."""
-    tcp: TcpProbe | None = None
-    """A port of the guest that must accept connections."""
-    http: HttpProbe | None = None
-    """An HTTP request that the guest must answer."""
-    min_ready_seconds: Count = 0
-    """Seconds for which all requirements must be met before the VM can be handed over."""
-    timeout_seconds: Seconds = 900
-    """Seconds after which a VM that has not become ready is replaced."""
-
-
-class Health(Model):
-    """Health checks of waiting VMs."""
-
-    period_seconds: Seconds = 10
-    """Seconds between two checks."""
-    timeout_seconds: Seconds = 5
-    """Seconds after which a check without an answer fails."""
-    failure_threshold: Annotated[Count, Field(ge=1)] = 3
-    """Consecutive failures after which a VM is Unhealthy. The pool does not hand it over, and creates another VM."""
-    terminate_threshold: Annotated[Count, Field(ge=1)] = 6
-    """Further consecutive failures after which an Unhealthy VM is deleted. A check that could not be performed does not
-    count."""
-
-
 class Refill(Model):
     """How fast the pool creates VMs."""
 
@@ -189,119 +135,12 @@ class WarmUpdateStrategy(Model):
     image that `status.dataSources` names, in place of the DataSource."""
 
 
-class AutoscalingTarget(Model):
-    """What the number of waiting VMs is for. Exactly one of `waitSeconds` and `spareRatio` is required."""
-
-    rules: ClassVar[tuple[Rule, ...]] = (
-        Rule(
-            cel="has(self.waitSeconds) != has(self.spareRatio)",
-            message="give exactly one of waitSeconds and spareRatio",
-            holds=lambda value: has(value, "waitSeconds") != has(value, "spareRatio"),
-        ),
-    )
-
-    wait_seconds: Seconds | None = None
-    """Seconds from the creation of a claim to its handover that the percentile of the claims must not exceed. The
-    controller computes the number of VMs from the arrivals of claims and the time in which a VM becomes ready."""
-    percentile: Annotated[int, Field(ge=50, le=99, json_schema_extra={"format": "int32"})] = 99
-    """Percentage of the claims for which `waitSeconds` holds."""
-    spare_ratio: (
-        Annotated[
-            str,
-            Field(pattern="^[1-9][0-9]{0,3}%$", json_schema_extra=expected('a percentage from "1%" to "9999%"')),
-        ]
-        | None
-    ) = None
-    """Waiting VMs as a percentage of the claimed VMs, rounded up."""
-
-
-class SizeSchedule(Model):
-    """A period that recurs, in which at least `minReplicas` VMs wait."""
-
-    schedule: Annotated[str, Field(min_length=1, max_length=128)]
-    """Beginnings of the period as a cron expression: minute, hour, day of month, month, day of week. The controller
-    creates the VMs early enough to be ready at this time."""
-    time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"
-    """IANA time zone of the schedule, such as Europe/Berlin."""
-    duration_seconds: Annotated[Count, Field(ge=60, le=604_800)]
-    """Length of the period in seconds."""
-    min_replicas: Count
-    """Minimum number of waiting VMs in the period."""
-
-
-class Autoscaling(Model):
-    """Number of waiting VMs that follows the demand."""
-
-    hints: ClassVar[Mapping[str, str]] = {
-        "min": "minReplicas",
-        "max": "maxReplicas",
-        "maxIdleVMHours": "maxIdleVMHoursPerDay",
-        "maxIdleVmHoursPerDay": "maxIdleVMHoursPerDay",
-    }
-
-    min_replicas: Count = 0
-    """Minimum number of waiting VMs."""
-    max_replicas: Annotated[Count, Field(ge=1)]
-    """Maximum number of waiting VMs."""
-    target: AutoscalingTarget
-    """What the number of waiting VMs is for."""
-    schedules: Annotated[Tuple[SizeSchedule], Field(max_length=32, json_schema_extra=ATOMIC_LIST)] = ()
-    """Periods with a higher minimum. If periods overlap, the highest minimum applies. At most 32, because each decision
-    finds the last beginning of all of them."""
-    scale_down_delay_seconds: Annotated[Count, Field(le=86_400)] = 600
-    """Seconds for which a size is kept after a smaller size would suffice."""
-    max_idle_vm_hours_per_day: Annotated[Count, Field(ge=1)] | None = Field(default=None, alias="maxIdleVMHoursPerDay")
-    """Maximum sum of the hours that VMs wait on one day (UTC), from their creation on. When the rest of the day allows
-    only `minReplicas`, the pool has no more. Defaults to no limit."""
-
-
 class Expiry(Model):
     """Maximum age of a waiting VM."""
 
     max_age_seconds: Annotated[Count, Field(ge=60)] | None = None
     """Seconds after which a waiting VM is replaced, up to a tenth earlier so that VMs expire one by one. Defaults to
     never."""
-
-
-class ClaimPolicy(Model):
-    """Limits and defaults for claims."""
-
-    on_empty: OnEmpty = "ColdStart"
-    """What happens when no VM is ready. ColdStart: a VM is created for the claim. Queue: the claim waits for the next
-    VM, and the pool creates one more. Fail: the claim fails at once."""
-    bind_timeout_seconds: Seconds = 300
-    """Seconds after which a claim without a VM fails."""
-    default_ttl_seconds: Seconds | None = Field(default=None, alias="defaultTTLSeconds")
-    """Seconds for which a claim without `ttlSeconds` keeps its VM. Defaults to no limit. A change applies to new
-    claims."""
-    max_ttl_seconds: Seconds | None = Field(default=None, alias="maxTTLSeconds")
-    """Maximum seconds for which a claim may keep its VM. Defaults to no limit. A lower value does not shorten claims
-    that have a VM, but they cannot be extended."""
-    ttl_seconds_after_finished: Count | None = None
-    """Seconds after the end of a claim at which the controllers delete it, if the claim has no
-    `ttlSecondsAfterFinished`. Defaults to never: the claim stays as a record."""
-    max_per_namespace: Count | None = None
-    """Maximum number of VMs that all claims of the namespace may hold together."""
-    max_per_user: Count | None = None
-    """Maximum number of VMs that the claims of one user may hold together."""
-    allowed_overrides: Annotated[Tuple[Override], Field(max_length=6, json_schema_extra=ATOMIC_LIST)] | None = None
-    """Fields of `spec.overrides` that claims may set, to any value. Defaults to none."""
-    allowed_personalization: (
-        Annotated[Tuple[PersonalizationField], Field(max_length=3, json_schema_extra=ATOMIC_LIST)] | None
-    ) = None
-    """Fields of `spec.personalization` that claims may set. Defaults to none."""
-    allow_application: bool = False
-    """Whether claims may run an application in their VM with `spec.application`. It runs with all permissions that the
-    VM has, such as those of an EC2 instance profile."""
-    eviction_budget: Literal["Enabled", "Disabled"] = "Enabled"
-    """Whether a PodDisruptionBudget makes a drain wait for claims whose VM an eviction would stop."""
-    eviction_delay_seconds: Annotated[Count, Field(ge=1, le=86_400)] = 600
-    """Maximum seconds for which the drain of a node waits for a claim. They count from the cordon of the node. The
-    drain waits no longer for a claim that ends before. After them, an eviction stops the VM, and KubeVirt starts it on
-    another node."""
-    allow_pods: bool = False
-    """Whether Pods of the virtual node may run in the pool's VMs. Everybody who may create Pods in the namespace can
-    then run programs with all permissions that a VM has. `maxPerUser` counts the Pods of each ServiceAccount."""
 
 
 class WarmPoolSpec(Model):
@@ -408,40 +247,6 @@ class PoolFailures(Model):
     """Message of the last failure."""
     next_retry_at: Time | None = None
     """Time of the next attempt."""
-
-
-class SizeChange(Model):
-    """A later change of the number of waiting VMs that is known already."""
-
-    time: Time
-    """Time of the change."""
-    replicas: Count
-    """Number of waiting VMs from then on, if the demand stays the same."""
-    reason: str
-    """Cause of the change, in CamelCase."""
-
-
-class AutoscalingStatus(Model):
-    """The last decision of the autoscaling. Its inputs are those of `decidedTime`."""
-
-    desired_replicas: Count
-    """Desired number of waiting VMs."""
-    reason: str
-    """What determined the number, in CamelCase."""
-    message: str
-    """The decision in one sentence."""
-    decided_time: Time
-    """Time of the decision."""
-    claims_per_hour: str = ""
-    """Rate of recent claims, as a decimal number."""
-    boot_seconds: Count | None = None
-    """Mean seconds from the creation of a VM until it can be claimed. Absent until the first VM was ready."""
-    late_claims_percent: str = ""
-    """Percentage of recent claims that waited longer than the target, as a decimal number."""
-    idle_hours_today: str = ""
-    """Hours that VMs have waited today (UTC), as a decimal number."""
-    next_change: SizeChange | None = None
-    """The next change that is known already."""
 
 
 class TrackedImage(Model):

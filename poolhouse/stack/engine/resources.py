@@ -7,14 +7,8 @@ from typing import Any
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.kubevirt import (
-    DATA_SOURCE,
-    DATA_VOLUME,
-    VM_RESTORE,
-    VM_SNAPSHOT,
-    VM_SNAPSHOT_CONTENT,
-    VMI_MIGRATION,
-)
+from poolhouse.api.kinds.kubevirt import DATA_SOURCE, DATA_VOLUME, VMI_MIGRATION
+from poolhouse.api.kinds.kubevirt_snapshots import VM_RESTORE, VM_SNAPSHOT, VM_SNAPSHOT_CONTENT
 from poolhouse.runtime.resource import PVCS, VMIS, Resource
 
 MIGRATIONS = Resource.of(VMI_MIGRATION)

@@ -18,8 +18,9 @@ from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.health import vmi_health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Readiness, WarmPoolStatus
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot

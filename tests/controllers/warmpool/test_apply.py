@@ -37,8 +37,8 @@ from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, QuotaExceeded, Throttled
 from poolhouse.runtime.events import EventRecorder

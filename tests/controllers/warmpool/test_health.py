@@ -13,8 +13,8 @@ from controllers.warmpool.backends import HEALTHY, Backend, Health
 from controllers.warmpool.health import HealthTracker, probe, vmi_health
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.api.kinds.warm_readiness import HttpProbe, Readiness, TcpProbe
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import HttpProbe, Readiness, TcpProbe
 from tests.controllers.warmpool.builders import NOT_READY_NODE, a_pool, a_vm, a_vmi
 
 HEALTHY_VM = a_vm("a")

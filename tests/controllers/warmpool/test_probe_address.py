@@ -14,7 +14,7 @@ from controllers.shared.subresources import Subresources
 from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
 from controllers.warmpool.vm_agent import FOREIGN
 from controllers.warmpool.vm_backend import VMBackend
-from poolhouse.api.kinds.warmpool import Readiness, TcpProbe
+from poolhouse.api.kinds.warm_readiness import Readiness, TcpProbe
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.stack.engine.vmi.devices import interface_status

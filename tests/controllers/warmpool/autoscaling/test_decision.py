@@ -8,7 +8,8 @@ import pytest
 
 from controllers.warmpool.autoscaling.decision import Demand, Recommendation, decide, remember, window_seconds
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
-from poolhouse.api.kinds.warmpool import Autoscaling, OnEmpty
+from poolhouse.api.kinds.warm_autoscaling import Autoscaling
+from poolhouse.api.kinds.warm_claim_policy import OnEmpty
 from tests.controllers.warmpool.autoscaling.test_history import MONDAY, a_history
 
 NOON = datetime.fromtimestamp(MONDAY + 7 * DAY + 12 * HOUR, UTC)

@@ -17,8 +17,8 @@ from controllers.warmpool.ec2.instance_cache import MAX_LAG_SECONDS, InstanceCac
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM, why_unavailable
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.api.kinds.warmpool import Readiness
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, Invalid, Unreachable
 from tests.controllers.warmpool.ec2.fake_client import TEMPLATE, FakeEC2Client, order
 

@@ -14,105 +14,33 @@ Until phase 5, `take_back` plans the way back.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from controllers.pool import template
-from controllers.pool.kubevirt_pools import (
-    FINALIZER,
-    KUBEVIRT_POOLS,
-    REVISION_LABEL,
-    Conversion,
-    convert,
-    pool_metadata,
-    revision_spec,
+from controllers.pool.import_steps import (
+    CannotImport,
+    Observed,
+    Wait,
+    Write,
+    change_controller,
+    identity,
+    kubevirt_resource,
+    record_name,
+    vmis,
+    with_controller,
 )
+from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL, Conversion, convert, pool_metadata, revision_spec
 from controllers.pool.observe import POOLS
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
 from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
-from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
+from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Resource
-
-RIGHTS = (
-    (KUBEVIRT_POOLS, ("get", "patch", "delete")),
-    (POOLS, ("get", "create", "patch", "delete")),
-    (CONTROLLER_REVISIONS, ("list", "create", "patch", "delete")),
-    (VMS, ("list", "patch")),
-    (VMIS, ("list", "patch")),
-    (PVCS, ("list", "patch", "delete")),
-)
-"""What the command does, with the rights of the user who runs it."""
-
-
-@dataclass(frozen=True)
-class Write:
-    verb: Literal["create", "patch", "delete"]
-    resource: Resource
-    name: str
-    why: str
-    body: Json = field(default_factory=dict)
-    uid: str = ""
-    propagation: str = "Background"
-
-    def __str__(self) -> str:
-        return f"{self.verb} {self.resource.kind} {self.name}: {self.why}"
-
-
-@dataclass(frozen=True)
-class Wait:
-    """No write is next until another controller has acted."""
-
-    reason: str
-
-
-class CannotImport(Exception):
-    """The import cannot begin or continue. Each problem is a sentence for the user."""
-
-    def __init__(self, *problems: str) -> None:
-        super().__init__("; ".join(problems))
-        self.problems = problems
-
-
-@dataclass(frozen=True)
-class Observed:
-    namespace: str
-    name: str
-    source: Json | None = None
-    """the pool of KubeVirt"""
-    target: Json | None = None
-    """the pool of Poolhouse"""
-    revisions: tuple[Json, ...] = ()
-    """the ControllerRevisions of the namespace"""
-    vms: tuple[Json, ...] = ()
-    vmis: tuple[Json, ...] = ()
-    claims: tuple[Json, ...] = ()
-    """the PersistentVolumeClaims"""
-
-    @property
-    def record(self) -> Json | None:
-        found = (each for each in self.revisions if each["metadata"]["name"] == record_name(self.name))
-        return next(found, None)
-
-    def owned(self, uid: str) -> list[Json]:
-        return [each for each in self.vms if (controller_of(each) or {}).get("uid") == uid]
-
-    @property
-    def vmis_by_name(self) -> dict[str, Json]:
-        return {each["metadata"]["name"]: each for each in self.vmis}
-
-
-def kubevirt_resource(source: Json) -> Resource:
-    """KubeVirt's pools in the version in which the pool was read."""
-    return replace(KUBEVIRT_POOLS, version=source["apiVersion"].rpartition("/")[2])
-
-
-def record_name(pool: str) -> str:
-    return f"{pool}-imported-from-kubevirt"
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS
 
 
 def check(observed: Observed, drops: tuple[str, ...]) -> Conversion:
@@ -213,7 +141,7 @@ def _pause(source: Json) -> list[Write] | Wait | None:
 def _create_record(observed: Observed, drops: tuple[str, ...]) -> Write:
     assert observed.source is not None
     source, metadata = observed.source, observed.source["metadata"]
-    used = {_revision_of(each) for each in (*observed.owned(metadata["uid"]), *_vmis(observed, metadata["uid"]))}
+    used = {_revision_of(each) for each in (*observed.owned(metadata["uid"]), *vmis(observed, metadata["uid"]))}
     kept = {part: metadata[part] for part in ("annotations", "labels") if metadata.get(part)}
     data = {
         "drops": sorted(drops),
@@ -235,12 +163,6 @@ def _create_record(observed: Observed, drops: tuple[str, ...]) -> Write:
         "data": data,
     }
     return Write("create", CONTROLLER_REVISIONS, name, "keep the spec of KubeVirt's pool", body)
-
-
-def _vmis(observed: Observed, uid: str) -> list[Json]:
-    """The VMIs of the VMs that the pool with the UID owns."""
-    known = observed.vmis_by_name
-    return [known[name] for vm in observed.owned(uid) if (name := vm["metadata"]["name"]) in known]
 
 
 def new_pool(observed: Observed, data: Json) -> Json:
@@ -354,27 +276,12 @@ def _adopt(target: Json, members: list[Json], revisions: dict[str, str]) -> Iter
         label = revisions.get(_revision_of(vm))
         started = revisions.get(str(at(vm, "spec", "template", "metadata", "labels", REVISION_LABEL) or ""), label)
         changes = {
-            "ownerReferences": _with_controller(vm, owner),
+            "ownerReferences": with_controller(vm, owner),
             "finalizers": [each for each in metadata.get("finalizers") or () if each != FINALIZER],
             "labels": {meta.POOL: pool["name"], meta.REVISION: label},
         }
         labels = {meta.POOL: pool["name"], meta.REVISION: started}
-        yield _change_controller(metadata, changes, labels, "change its controller to the new pool")
-
-
-def _change_controller(vm: Json, changes: Json, labels: Json, why: str) -> Write:
-    """Changes the metadata of a VM, and the labels of its template, unless the VM has changed since it was observed."""
-    body = {"metadata": {**_identity(vm), **changes}, "spec": {"template": {"metadata": {"labels": labels}}}}
-    return Write("patch", VMS, vm["name"], why, body)
-
-
-def _identity(metadata: Json) -> Json:
-    return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-
-
-def _with_controller(vm: Json, owner: Json) -> list[Json]:
-    others = (each for each in vm["metadata"].get("ownerReferences") or () if not each.get("controller"))
-    return [*others, owner]
+        yield change_controller(metadata, changes, labels, "change its controller to the new pool")
 
 
 def _retained(observed: Observed, target: Json) -> Iterator[Write]:
@@ -389,7 +296,7 @@ def _retained(observed: Observed, target: Json) -> Iterator[Write]:
             continue
         if metadata.get("deletionTimestamp") or at(metadata, "labels", meta.KEPT_BY):
             continue
-        body = {"metadata": {**_identity(metadata), "labels": {meta.KEPT_BY: uid, meta.KEPT_FOR: vm}}}
+        body = {"metadata": {**identity(metadata), "labels": {meta.KEPT_BY: uid, meta.KEPT_FOR: vm}}}
         yield Write("patch", PVCS, metadata["name"], f"retain it for {vm}", body)
 
 
@@ -398,52 +305,3 @@ def _has_other_owner(claim: Json) -> bool:
     metadata = claim["metadata"]
     references: list[Any] = metadata.get("ownerReferences") or []
     return any(each.get("kind") != "DataVolume" or each.get("name") != metadata["name"] for each in references)
-
-
-def take_back(observed: Observed) -> list[Write] | Wait:
-    """The next writes that take an unfinished import back, or none if no import has begun. Raises `CannotImport` if
-    KubeVirt's pool is deleted."""
-    record, source, target = observed.record, observed.source, observed.target
-    if record is None:
-        return []
-    data = record["data"]
-    if source is None or source["metadata"]["uid"] != data["uid"] or source["metadata"].get("deletionTimestamp"):
-        raise CannotImport(
-            f"KubeVirt's pool {observed.name} is deleted: the import can be completed, but not be taken back"
-        )
-    ours = target is not None and at(target, "metadata", "annotations", meta.IMPORTING) == data["uid"]
-    if target is not None and ours and (writes := [*_returned(observed, target, source)]):
-        return writes
-    wanted = {"paused": data["spec"].get("paused"), "autohealing": data["spec"].get("autohealing")}
-    if any(source["spec"].get(key) != value for key, value in wanted.items()):
-        why = "restore the spec of KubeVirt's pool"
-        return [
-            Write("patch", kubevirt_resource(source), observed.name, why, {"spec": wanted}, source["metadata"]["uid"])
-        ]
-    if target is not None and ours:
-        return [Write("delete", POOLS, observed.name, "it owns no VM", {}, target["metadata"]["uid"])]
-    return [Write("delete", CONTROLLER_REVISIONS, record_name(observed.name), "the import is taken back")]
-
-
-def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]:
-    """The VMs with KubeVirt's pool as their controller, and disks and VMIs without labels of the new pool."""
-    uid, old = target["metadata"]["uid"], source["metadata"]
-    owner = controller_reference(source["apiVersion"], KUBEVIRT_POOLS.kind, observed.name, old["uid"])
-    marks = {meta.POOL: None, meta.REVISION: None}
-    for vm in observed.owned(uid):
-        metadata = vm["metadata"]
-        changes = {
-            "ownerReferences": _with_controller(vm, owner),
-            "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],
-            "labels": marks,
-        }
-        yield _change_controller(metadata, changes, marks, "change its controller to KubeVirt's pool")
-    for vmi in _vmis(observed, old["uid"]):
-        if at(vmi, "metadata", "labels", meta.REVISION):
-            body = {"metadata": {"uid": vmi["metadata"]["uid"], "labels": marks}}
-            yield Write("patch", VMIS, vmi["metadata"]["name"], "remove the labels of the new pool", body)
-    for claim in observed.claims:
-        if at(claim, "metadata", "labels", meta.KEPT_BY) == uid:
-            labels = {meta.KEPT_BY: None, meta.KEPT_FOR: None}
-            body = {"metadata": {**_identity(claim["metadata"]), "labels": labels}}
-            yield Write("patch", PVCS, claim["metadata"]["name"], "it is KubeVirt's again", body)

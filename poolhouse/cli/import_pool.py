@@ -20,7 +20,7 @@ from poolhouse.cli.output import Failed, Unreachable, confirm, echo, is_structur
 from poolhouse.cli.parameters import Duration
 
 if TYPE_CHECKING:
-    from controllers.pool.import_plan import Observed, Wait, Write
+    from controllers.pool.import_steps import Observed, Wait, Write
     from controllers.pool.kubevirt_pools import Conversion
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.resource import Resource
@@ -106,7 +106,8 @@ def _ask(question: str, *, yes: bool, output: str) -> None:
 
 async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[Observed, Conversion | None]:
     """Checks everything before the first write. The conversion is None if the import has begun."""
-    from controllers.pool.import_plan import CannotImport, check, new_pool, plan
+    from controllers.pool.import_plan import check, new_pool, plan
+    from controllers.pool.import_steps import CannotImport
     from poolhouse.cli.resources import POOLS
 
     await _check_rights(api, namespace)
@@ -136,7 +137,7 @@ async def import_pool_of_kubevirt(
 
 async def take_back_pool(api: Api, namespace: str, name: str) -> None:
     """Takes an import back that is not complete."""
-    from controllers.pool.import_plan import take_back
+    from controllers.pool.import_take_back import take_back
 
     await _check_rights(api, namespace)
     if (await observe(api, namespace, name)).record is None:
@@ -152,7 +153,7 @@ async def _carry_out(
     timeout_seconds: float = 120,
 ) -> None:
     """Carries out what is planned for what is observed, until no write is left."""
-    from controllers.pool.import_plan import CannotImport
+    from controllers.pool.import_steps import CannotImport
 
     deadline, refused = api.monotonic() + timeout_seconds, 0
     while True:
@@ -177,7 +178,7 @@ async def _carry_out(
 async def observe(api: Api, namespace: str, name: str) -> Observed:
     """Reads the pools. The objects of the namespace are read after them, so that none of the new pool is missing."""
     from controllers.pool import kubevirt_pools
-    from controllers.pool.import_plan import Observed
+    from controllers.pool.import_steps import Observed
     from poolhouse.cli.resources import POOLS
     from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 
@@ -221,7 +222,7 @@ async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:
 
 
 async def _check_rights(api: Api, namespace: str) -> None:
-    from controllers.pool.import_plan import RIGHTS
+    from controllers.pool.import_steps import RIGHTS
     from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 
     async def missing(verb: str, resource: Resource) -> str:
@@ -235,7 +236,7 @@ async def _check_rights(api: Api, namespace: str) -> None:
 
 
 def _failed(error: Exception) -> Failed:
-    from controllers.pool.import_plan import CannotImport
+    from controllers.pool.import_steps import CannotImport
 
     problems = error.problems if isinstance(error, CannotImport) else (str(error),)
     return Failed(problems[0] if len(problems) == 1 else "\n  ".join(["nothing was changed:", *problems]))

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from click.testing import CliRunner
 
-from controllers.pool.import_plan import record_name
+from controllers.pool.import_steps import record_name
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
 from controllers.pool.observe import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference

@@ -1,0 +1,107 @@
+"""What the import of a pool of KubeVirt observes, and its writes."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
+from controllers.pool.observe import POOLS
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Resource
+
+RIGHTS = (
+    (KUBEVIRT_POOLS, ("get", "patch", "delete")),
+    (POOLS, ("get", "create", "patch", "delete")),
+    (CONTROLLER_REVISIONS, ("list", "create", "patch", "delete")),
+    (VMS, ("list", "patch")),
+    (VMIS, ("list", "patch")),
+    (PVCS, ("list", "patch", "delete")),
+)
+"""What the command does, with the rights of the user who runs it."""
+
+
+@dataclass(frozen=True)
+class Write:
+    verb: Literal["create", "patch", "delete"]
+    resource: Resource
+    name: str
+    why: str
+    body: Json = field(default_factory=dict)
+    uid: str = ""
+    propagation: str = "Background"
+
+    def __str__(self) -> str:
+        return f"{self.verb} {self.resource.kind} {self.name}: {self.why}"
+
+
+@dataclass(frozen=True)
+class Wait:
+    """No write is next until another controller has acted."""
+
+    reason: str
+
+
+class CannotImport(Exception):
+    """The import cannot begin or continue. Each problem is a sentence for the user."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@dataclass(frozen=True)
+class Observed:
+    namespace: str
+    name: str
+    source: Json | None = None
+    """the pool of KubeVirt"""
+    target: Json | None = None
+    """the pool of Poolhouse"""
+    revisions: tuple[Json, ...] = ()
+    """the ControllerRevisions of the namespace"""
+    vms: tuple[Json, ...] = ()
+    vmis: tuple[Json, ...] = ()
+    claims: tuple[Json, ...] = ()
+    """the PersistentVolumeClaims"""
+
+    @property
+    def record(self) -> Json | None:
+        found = (each for each in self.revisions if each["metadata"]["name"] == record_name(self.name))
+        return next(found, None)
+
+    def owned(self, uid: str) -> list[Json]:
+        return [each for each in self.vms if (controller_of(each) or {}).get("uid") == uid]
+
+    @property
+    def vmis_by_name(self) -> dict[str, Json]:
+        return {each["metadata"]["name"]: each for each in self.vmis}
+
+
+def kubevirt_resource(source: Json) -> Resource:
+    """KubeVirt's pools in the version in which the pool was read."""
+    return replace(KUBEVIRT_POOLS, version=source["apiVersion"].rpartition("/")[2])
+
+
+def record_name(pool: str) -> str:
+    return f"{pool}-imported-from-kubevirt"
+
+
+def vmis(observed: Observed, uid: str) -> list[Json]:
+    """The VMIs of the VMs that the pool with the UID owns."""
+    known = observed.vmis_by_name
+    return [known[name] for vm in observed.owned(uid) if (name := vm["metadata"]["name"]) in known]
+
+
+def change_controller(vm: Json, changes: Json, labels: Json, why: str) -> Write:
+    """Changes the metadata of a VM, and the labels of its template, unless the VM has changed since it was observed."""
+    body = {"metadata": {**identity(vm), **changes}, "spec": {"template": {"metadata": {"labels": labels}}}}
+    return Write("patch", VMS, vm["name"], why, body)
+
+
+def identity(metadata: Json) -> Json:
+    return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
+
+
+def with_controller(vm: Json, owner: Json) -> list[Json]:
+    others = (each for each in vm["metadata"].get("ownerReferences") or () if not each.get("controller"))
+    return [*others, owner]

@@ -42,10 +42,8 @@ BRANCHES = (
 )
 
 LARGE_MODULES = {
-    "poolhouse/stack/engine/objects.py",
     "defaulter/contract.py",
     "controllers/pool/controller.py",
-    "controllers/pool/import_plan.py",
     "client/poolhouse_client/_async.py",
     "tests/bench/admission.py",
     "tests/fuzz/targets.py",

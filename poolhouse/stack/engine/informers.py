@@ -10,21 +10,11 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.resource import CONFIG_MAPS, KUBEVIRTS, NAMESPACES, NODES, PODS, PVCS, VMIS, VMS
-from poolhouse.stack.engine import objects
+from poolhouse.stack.engine import disk_objects, objects
+from poolhouse.stack.engine.api_object import Pairs
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume, Restore, Snapshot, SnapshotContent
 from poolhouse.stack.engine.fault_injection import Faults, parse_faults
-from poolhouse.stack.engine.objects import (
-    PVC,
-    VM,
-    VMI,
-    DataVolume,
-    Launcher,
-    Migration,
-    Node,
-    Pairs,
-    Restore,
-    Snapshot,
-    SnapshotContent,
-)
+from poolhouse.stack.engine.objects import VM, VMI, Launcher, Migration, Node
 from poolhouse.stack.engine.resources import (
     DATA_VOLUMES,
     LAUNCHER_LABEL,
@@ -48,20 +38,20 @@ class Informers:
         self.vmis: Informer[VMI] = Informer(
             api, VMIS, objects.read_vmi, indexes={"node": _node_of, "pvc": _pvcs_of_vmi, "uid": lambda vmi: [vmi.uid]}
         )
-        self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, objects.read_data_volume)
-        self.pvcs: Informer[PVC] = Informer(api, PVCS, objects.read_pvc)
+        self.data_volumes: Informer[DataVolume] = Informer(api, DATA_VOLUMES, disk_objects.read_data_volume)
+        self.pvcs: Informer[PVC] = Informer(api, PVCS, disk_objects.read_pvc)
         self.nodes: Informer[Node] = Informer(api, NODES, objects.read_node)
         self.migrations: Informer[Migration] = Informer(
             api, MIGRATIONS, objects.read_migration, indexes={"vmi": lambda each: [(each.namespace, each.vmi)]}
         )
         self.snapshots: Informer[Snapshot] = Informer(
-            api, SNAPSHOTS, objects.read_snapshot, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
+            api, SNAPSHOTS, disk_objects.read_snapshot, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
         )
         self.snapshot_contents: Informer[SnapshotContent] = Informer(
-            api, SNAPSHOT_CONTENTS, objects.read_snapshot_content
+            api, SNAPSHOT_CONTENTS, disk_objects.read_snapshot_content
         )
         self.restores: Informer[Restore] = Informer(
-            api, RESTORES, objects.read_restore, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
+            api, RESTORES, disk_objects.read_restore, indexes={"vm": lambda each: [(each.namespace, each.vm)]}
         )
         self.launchers: Informer[Launcher] = Informer(
             api,

@@ -2,16 +2,13 @@
 
 import hashlib
 import json
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, TypeVar
 
 from defaulter.contract import opted_out, undefaulted_fields
-from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.quantity import to_int
-from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json, at, without_nulls
 from poolhouse.api.kinds.meta import KUBEVIRT_EVACUATION, NODE_LOST, SIM_PREFIX
 from poolhouse.api.kinds.vm_documents import run_strategy
@@ -26,57 +23,17 @@ from poolhouse.api.kubevirt.live_updates import (
     without_fields,
 )
 from poolhouse.api.kubevirt.versions import TERMINATE
-from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine import resources
+from poolhouse.stack.engine.api_object import ApiObject, Pairs, PhasedObject, common_fields, pairs, read_time
 from poolhouse.stack.engine.vm import hotplug
 from poolhouse.stack.engine.vmi.probes import Probe, read_probes
 
-Pairs = tuple[tuple[str, str], ...]
-
 Viewed = TypeVar("Viewed", bound="ApiObject")
-
-EPOCH = datetime.fromtimestamp(0, UTC)
 GRACE_SECONDS = 30.0
-SNAPSHOT_DEADLINE_SECONDS = 300.0
 DEFAULT_MEMORY = 128 << 20
 OVERHEAD = 192 << 20
 """bytes that QEMU uses besides the guest's memory, measured under emulation (translated code uses most of them)"""
-
-
-@dataclass(frozen=True)
-class ApiObject:
-    namespace: str
-    name: str
-    uid: str
-    resource_version: str = field(compare=False, default="")
-    created: datetime = EPOCH
-    deleted: datetime | None = None
-    """the deletion timestamp"""
-    finalizers: tuple[str, ...] = ()
-    controller_uid: str = ""
-    """UID of the owner that controls the object"""
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
-
-    def reference(self, resource: Resource) -> Json:
-        """The object reference of an Event."""
-        identity = {"namespace": self.namespace, "name": self.name, "uid": self.uid}
-        return {"apiVersion": resource.api_version, "kind": resource.kind, **identity}
-
-
-@dataclass(frozen=True)
-class PhasedObject(ApiObject):
-    status: Json = field(default_factory=dict, hash=False)
-
-    @property
-    def phase(self) -> str:
-        return str(self.status.get("phase") or "")
-
-    @property
-    def final(self) -> bool:
-        return self.phase in ("Succeeded", "Failed")
 
 
 @dataclass(frozen=True)
@@ -173,34 +130,6 @@ class VMI(PhasedObject):
 
 
 @dataclass(frozen=True)
-class DataVolume(PhasedObject):
-    source: Json = field(default_factory=dict, hash=False)
-
-    @property
-    def ready(self) -> bool:
-        return self.phase == "Succeeded"
-
-    @property
-    def failed(self) -> bool:
-        """Whether KubeVirt treats the import as failed: the phase is Failed, or the importer stopped with an error."""
-        running = resources.find_condition(self.status.get("conditions") or (), "Running") or {}
-        stopped = running.get("status") == "False" and running.get("reason") in ("Error", "ImagePullFailed")
-        return self.phase == "Failed" or stopped
-
-
-@dataclass(frozen=True)
-class PVC(ApiObject):
-    phase: str = ""
-    size: str = ""
-    """the storage request"""
-    content: str = ""
-    """content of the disk: image, blank, or tiny (the built-in Linux)"""
-    data_volume_uid: str = ""
-    restored_by: str = ""
-    """UID of the VirtualMachineRestore that fills the disk"""
-
-
-@dataclass(frozen=True)
 class Migration(PhasedObject):
     """A VirtualMachineInstanceMigration."""
 
@@ -216,63 +145,6 @@ class Migration(PhasedObject):
     def phase_since(self) -> datetime | None:
         transitions = self.status.get("phaseTransitionTimestamps") or ()
         return read_time(transitions[-1].get("phaseTransitionTimestamp")) if transitions else None
-
-
-@dataclass(frozen=True)
-class Snapshot(PhasedObject):
-    """A VirtualMachineSnapshot."""
-
-    vm: str = ""
-    retains_content: bool = False
-    deadline_seconds: float = SNAPSHOT_DEADLINE_SECONDS
-
-    @property
-    def content(self) -> str:
-        return f"vmsnapshot-content-{self.uid}"
-
-    @property
-    def ready(self) -> bool:
-        return self.status.get("readyToUse") is True
-
-
-@dataclass(frozen=True)
-class VolumeBackup:
-    """The copy of a volume in a snapshot."""
-
-    volume: str
-    pvc: str
-    snapshot: str
-    """name of the copy, which is unique in the cluster"""
-
-
-@dataclass(frozen=True)
-class SnapshotContent(ApiObject):
-    snapshot: str = ""
-    vm: str = ""
-    backups: tuple[VolumeBackup, ...] = ()
-    status: Json = field(default_factory=dict, hash=False)
-
-    @property
-    def created_at(self) -> str:
-        return str(self.status.get("creationTime") or "")
-
-
-@dataclass(frozen=True)
-class Restore(PhasedObject):
-    """A VirtualMachineRestore."""
-
-    vm: str = ""
-    snapshot: str = ""
-    readiness_policy: str = "WaitGracePeriod"
-    volume_policy: str = "RandomizeNames"
-
-    @property
-    def complete(self) -> bool:
-        return self.status.get("complete") is True
-
-    @property
-    def failed(self) -> bool:
-        return resources.has_condition(self.status.get("conditions") or (), "Failure")
 
 
 @dataclass(frozen=True)
@@ -315,7 +187,7 @@ def read_vm(document: Json) -> VM:
     spec = document.get("spec") or {}
     template = spec.get("template") or {}
     return VM(
-        **_metadata(document),
+        **common_fields(document),
         generation=int(document["metadata"].get("generation") or 0),
         run_strategy=run_strategy(spec),
         template_hash=template_hash(template.get("spec") or {}),
@@ -345,12 +217,12 @@ def read_vmi(document: Json) -> VMI:
     grace = spec.get("terminationGracePeriodSeconds")
     nics = (domain.get("devices") or {}).get("interfaces") or ()
     return VMI(
-        **_metadata(document),
+        **common_fields(document),
         template_hash=(metadata.get("annotations") or {}).get(resources.TEMPLATE_HASH_ANNOTATION, ""),
         devices=hotplug.plugged_devices(spec),
         nics=hotplug.nic_hashes(spec),
         grace_seconds=GRACE_SECONDS if grace is None else float(grace),
-        node_selector=_pairs(spec.get("nodeSelector")),
+        node_selector=pairs(spec.get("nodeSelector")),
         volumes=tuple(_volumes(spec.get("volumes"))),
         interfaces=tuple((str(nic.get("name")), str(nic.get("macAddress") or "")) for nic in nics),
         machine=str((domain.get("machine") or {}).get("type") or "q35"),
@@ -382,80 +254,12 @@ def guest_memory(domain: Json) -> int:
     return (to_int(str(quantity)) if quantity is not None else None) or DEFAULT_MEMORY
 
 
-def read_data_volume(document: Json) -> DataVolume:
-    source = (document.get("spec") or {}).get("source") or {}
-    return DataVolume(**_metadata(document), source=source, status=document.get("status") or {})
-
-
-def read_pvc(document: Json) -> PVC:
-    spec = document.get("spec") or {}
-    owners = document["metadata"].get("ownerReferences") or ()
-    return PVC(
-        **_metadata(document),
-        phase=str((document.get("status") or {}).get("phase") or ""),
-        size=str(((spec.get("resources") or {}).get("requests") or {}).get("storage") or ""),
-        content=(document["metadata"].get("annotations") or {}).get(resources.CONTENT_ANNOTATION, ""),
-        data_volume_uid=next((owner["uid"] for owner in owners if owner.get("kind") == "DataVolume"), ""),
-        restored_by=(document["metadata"].get("annotations") or {}).get(resources.LAST_RESTORE_ANNOTATION, ""),
-    )
-
-
-def read_snapshot(document: Json) -> Snapshot:
-    spec = document["spec"]
-    return Snapshot(
-        **_metadata(document),
-        vm=str(spec["source"].get("name") or ""),
-        retains_content=spec.get("deletionPolicy") == "Retain",
-        deadline_seconds=_go_duration(spec.get("failureDeadline"), SNAPSHOT_DEADLINE_SECONDS),
-        status=document.get("status") or {},
-    )
-
-
-def read_snapshot_content(document: Json) -> SnapshotContent:
-    spec = document["spec"]
-    machine = (spec.get("source") or {}).get("virtualMachine") or {}
-    backups = (
-        VolumeBackup(each["volumeName"], each["persistentVolumeClaim"]["metadata"]["name"], each["volumeSnapshotName"])
-        for each in spec.get("volumeBackups") or ()
-        if each.get("volumeSnapshotName")
-    )
-    return SnapshotContent(
-        **_metadata(document),
-        snapshot=str(spec.get("virtualMachineSnapshotName") or ""),
-        vm=str((machine.get("metadata") or {}).get("name") or ""),
-        backups=tuple(backups),
-        status=document.get("status") or {},
-    )
-
-
-def read_restore(document: Json) -> Restore:
-    spec = document["spec"]
-    return Restore(
-        **_metadata(document),
-        vm=str(spec["target"].get("name") or ""),
-        snapshot=str(spec.get("virtualMachineSnapshotName") or ""),
-        readiness_policy=str(spec.get("targetReadinessPolicy") or "WaitGracePeriod"),
-        volume_policy=str(spec.get("volumeRestorePolicy") or "RandomizeNames"),
-        status=document.get("status") or {},
-    )
-
-
-_GO_UNITS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-
-
-def _go_duration(text: Any, default: float) -> float:
-    """Returns the seconds of a duration such as `1m30s`; the default for an absent or invalid one."""
-    if not isinstance(text, str) or not re.fullmatch(r"([0-9.]+(h|ms|m|s))+", text):
-        return default
-    return sum(float(number) * _GO_UNITS[unit] for number, unit in re.findall(r"([0-9.]+)(h|ms|m|s)", text))
-
-
 def read_migration(document: Json) -> Migration:
     spec = document.get("spec") or {}
     return Migration(
-        **_metadata(document),
+        **common_fields(document),
         vmi=str(spec.get("vmiName") or ""),
-        node_selector=_pairs(spec.get("addedNodeSelector")),
+        node_selector=pairs(spec.get("addedNodeSelector")),
         evacuates=(document["metadata"].get("annotations") or {}).get(KUBEVIRT_EVACUATION, ""),
         updates_workload=resources.WORKLOAD_UPDATE_ANNOTATION in (document["metadata"].get("annotations") or {}),
         status=document.get("status") or {},
@@ -465,7 +269,7 @@ def read_migration(document: Json) -> Migration:
 def read_launcher(document: Json) -> Launcher:
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     return Launcher(
-        **_metadata(document),
+        **common_fields(document),
         vmi=(metadata["namespace"], str((metadata.get("annotations") or {}).get(resources.DOMAIN_ANNOTATION) or "")),
         node=str(spec.get("nodeName") or ""),
         ready=resources.has_condition(status.get("conditions") or (), "Ready"),
@@ -476,8 +280,8 @@ def read_node(document: Json) -> Node:
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     ready = resources.find_condition(status.get("conditions") or (), "Ready") or {}
     return Node(
-        **_metadata(document),
-        labels=_pairs(metadata.get("labels")),
+        **common_fields(document),
+        labels=pairs(metadata.get("labels")),
         ready=ready.get("status") == "True"
         and (metadata.get("labels") or {}).get(resources.SCHEDULABLE_LABEL) != "false",
         cordoned=bool(spec.get("unschedulable")),
@@ -490,15 +294,7 @@ def read_node(document: Json) -> Node:
 
 def read_config_map(document: Json, name: str) -> Pairs:
     """Returns the data of a ConfigMap with this name; empty for any other ConfigMap."""
-    return _pairs(document.get("data")) if document["metadata"]["name"] == name else ()
-
-
-def read_time(text: str | None) -> datetime | None:
-    """Parses a time. Returns None for an absent or invalid time."""
-    try:
-        return parse_time(text) if text else None
-    except ValueError:
-        return None
+    return pairs(document.get("data")) if document["metadata"]["name"] == name else ()
 
 
 def either(old: Viewed | None, new: Viewed | None) -> Viewed:
@@ -512,20 +308,6 @@ def seconds_until(moment: datetime, now: datetime) -> float:
     return max(0.0, (moment - now).total_seconds())
 
 
-def _metadata(document: Json) -> Json:
-    metadata = document["metadata"]
-    return {
-        "namespace": metadata.get("namespace") or "",
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "resource_version": metadata.get("resourceVersion") or "",
-        "created": read_time(metadata.get("creationTimestamp")) or EPOCH,
-        "deleted": read_time(metadata.get("deletionTimestamp")),
-        "finalizers": tuple(metadata.get("finalizers") or ()),
-        "controller_uid": (controller_of(document) or {}).get("uid", ""),
-    }
-
-
 def _volumes(volumes: Any) -> Iterator[Volume]:
     for each in volumes or ():
         volume, hotpluggable = str(each.get("name")), is_hotpluggable(each)
@@ -533,10 +315,6 @@ def _volumes(volumes: Any) -> Iterator[Volume]:
             yield Volume(name, True, volume, hotpluggable)
         elif name := (each.get("persistentVolumeClaim") or {}).get("claimName"):
             yield Volume(name, False, volume, hotpluggable)
-
-
-def _pairs(labels: Mapping[str, Any] | None) -> Pairs:
-    return tuple(sorted((str(key), str(value)) for key, value in (labels or {}).items()))
 
 
 def _faults(*documents: Json) -> Pairs:

@@ -15,6 +15,7 @@ from poolhouse.api.apimachinery.unstructured import Json, entries
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.datavolume.phases import ImportProgress, http_failure
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
     ABSENT,
@@ -27,7 +28,7 @@ from poolhouse.stack.engine.hypervisor import (
     Switched,
 )
 from poolhouse.stack.engine.migration.settings import MigrationSettings, timeout_message
-from poolhouse.stack.engine.objects import PVC, VMI, DataVolume, seconds_until
+from poolhouse.stack.engine.objects import VMI, seconds_until
 from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vmi.devices import DeviceReport
 from poolhouse.stack.engine.vmi.phases import is_paused

@@ -5,7 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, Node
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
+from poolhouse.stack.engine.objects import VM, VMI, Node
 from poolhouse.stack.engine.resources import VM_FINALIZER, VMI_FINALIZER
 
 NOW = datetime(2026, 1, 1, 12, 0, 0, tzinfo=UTC)

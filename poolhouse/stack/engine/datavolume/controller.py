@@ -9,10 +9,12 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import PVCS, Key
+from poolhouse.stack.engine.api_object import Pairs
 from poolhouse.stack.engine.datavolume.importer import Importer
 from poolhouse.stack.engine.datavolume.phases import Action, BindPVC, CreatePVC, StartImport, plan_data_volume
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import PVC, VM, DataVolume, Pairs, either
+from poolhouse.stack.engine.objects import VM, either
 from poolhouse.stack.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, new_pvc
 
 log = logging.getLogger(__name__)

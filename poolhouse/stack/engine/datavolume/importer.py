@@ -23,8 +23,8 @@ from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.datavolume.phases import ImportProgress, http_failure, source_type
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.objects import PVC, DataVolume
 from poolhouse.stack.engine.reasons import EngineReason
 from poolhouse.stack.engine.resources import BUILT_IN_GUEST, DATA_VOLUMES
 from poolhouse.stack.processes import as_user

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.stack.engine.objects import PVC, DataVolume
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.resources import condition, merge_conditions
 
 

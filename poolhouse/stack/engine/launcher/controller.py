@@ -6,6 +6,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, Conflict, NotFound
 from poolhouse.runtime.resource import PODS, VMIS, Key
+from poolhouse.stack.engine.api_object import Pairs
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.launcher.pods import (
     Action,
@@ -16,7 +17,7 @@ from poolhouse.stack.engine.launcher.pods import (
     plan_launchers,
     pod_status,
 )
-from poolhouse.stack.engine.objects import VM, VMI, Launcher, Pairs, either
+from poolhouse.stack.engine.objects import VM, VMI, Launcher, either
 
 
 class LauncherController:

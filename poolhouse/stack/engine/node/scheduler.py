@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from poolhouse.runtime.store import Store
-from poolhouse.stack.engine.objects import VMI, Node, Pairs
+from poolhouse.stack.engine.api_object import Pairs
+from poolhouse.stack.engine.objects import VMI, Node
 
 
 def schedule(

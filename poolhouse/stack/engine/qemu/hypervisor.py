@@ -15,6 +15,7 @@ from poolhouse.api.kubevirt.live_devices import is_hotpluggable
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.agents.proxy import Streams
 from poolhouse.stack.engine.datavolume.importer import GetPVC, ImportFailed, QemuImgImporter
+from poolhouse.stack.engine.disk_objects import PVC
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
     ABSENT,
@@ -26,7 +27,7 @@ from poolhouse.stack.engine.hypervisor import (
     Switched,
 )
 from poolhouse.stack.engine.migration.settings import MigrationSettings, timeout_message
-from poolhouse.stack.engine.objects import PVC, VMI
+from poolhouse.stack.engine.objects import VMI
 from poolhouse.stack.engine.qemu.capabilities import why_no_post_copy
 from poolhouse.stack.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeUnavailable
 from poolhouse.stack.engine.qemu.devices import plan_devices, read_devices

@@ -13,8 +13,9 @@ from typing import Any
 from lxml import etree
 
 from poolhouse.stack.engine.datavolume.importer import ImportFailed, QemuImgImporter
+from poolhouse.stack.engine.disk_objects import PVC
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.objects import PVC, VMI
+from poolhouse.stack.engine.objects import VMI
 from poolhouse.stack.engine.qemu.connections import LibvirtRefused, NodeConnections, NodeUnavailable
 from poolhouse.stack.engine.snapshot.storage import SnapshotRefused
 

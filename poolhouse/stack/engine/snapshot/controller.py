@@ -11,17 +11,9 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import PVCS, VMS, Key, Resource
+from poolhouse.stack.engine.disk_objects import PVC, Snapshot, SnapshotContent, read_snapshot_content
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import (
-    PVC,
-    VM,
-    VMI,
-    Snapshot,
-    SnapshotContent,
-    either,
-    read_snapshot_content,
-    seconds_until,
-)
+from poolhouse.stack.engine.objects import VM, VMI, either, seconds_until
 from poolhouse.stack.engine.resources import (
     SNAPSHOT_CONTENT_FINALIZER,
     SNAPSHOT_CONTENTS,

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.stack.engine.objects import VM, VMI, Snapshot, SnapshotContent, seconds_until
+from poolhouse.stack.engine.disk_objects import Snapshot, SnapshotContent
+from poolhouse.stack.engine.objects import VM, VMI, seconds_until
 from poolhouse.stack.engine.resources import (
     SNAPSHOT_FINALIZER,
     SNAPSHOT_SOURCE_FINALIZER,

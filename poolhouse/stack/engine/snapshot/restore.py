@@ -13,18 +13,9 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import PVCS, VMS, Key
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume, Restore, Snapshot, VolumeBackup
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import (
-    PVC,
-    VM,
-    VMI,
-    DataVolume,
-    Restore,
-    Snapshot,
-    VolumeBackup,
-    either,
-    seconds_until,
-)
+from poolhouse.stack.engine.objects import VM, VMI, either, seconds_until
 from poolhouse.stack.engine.resources import (
     CONTENT_ANNOTATION,
     DATA_VOLUMES,

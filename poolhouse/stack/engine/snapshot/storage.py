@@ -3,8 +3,9 @@
 from collections.abc import Collection, Mapping
 from typing import Protocol
 
+from poolhouse.stack.engine.disk_objects import PVC
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.objects import PVC, VMI
+from poolhouse.stack.engine.objects import VMI
 
 
 class SnapshotRefused(Exception):

@@ -15,8 +15,9 @@ from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.instancetypes import Unreadable
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
 from poolhouse.stack.engine.admission.mutation import default_vmi
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume, read_pvc
 from poolhouse.stack.engine.informers import Informers
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, either, read_pvc, read_vm, read_vmi
+from poolhouse.stack.engine.objects import VM, VMI, either, read_vm, read_vmi
 from poolhouse.stack.engine.resources import DATA_SOURCES, DATA_VOLUMES, VM_FINALIZER, new_data_volume, new_vmi
 from poolhouse.stack.engine.vm import hotplug, live_updates, plan
 from poolhouse.stack.engine.vm.hotplug import HotplugRefused

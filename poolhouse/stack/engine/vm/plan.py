@@ -6,7 +6,9 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, read_time, seconds_until
+from poolhouse.stack.engine.api_object import read_time
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
+from poolhouse.stack.engine.objects import VM, VMI, seconds_until
 from poolhouse.stack.engine.resources import VM_FINALIZER
 from poolhouse.stack.engine.vm import live_updates
 from poolhouse.stack.engine.vm.hotplug import NIC, needs_hotplug

@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from poolhouse.api.apimachinery import timestamps
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.backoff import hash_fraction
-from poolhouse.stack.engine.objects import VM, VMI, DataVolume
+from poolhouse.stack.engine.disk_objects import DataVolume
+from poolhouse.stack.engine.objects import VM, VMI
 from poolhouse.stack.engine.resources import condition, find_condition, has_condition, merge_conditions
 from poolhouse.stack.engine.vm import live_updates
 from poolhouse.stack.engine.vm.hotplug import nics_require_restart

@@ -9,12 +9,14 @@ from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMIS, Key
+from poolhouse.stack.engine.api_object import Pairs
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import Domain, Hypervisor, HypervisorRefused, NotStartable
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.launcher.pods import shut_down_at
 from poolhouse.stack.engine.node.scheduler import NodeCapacity, schedule, unschedulable_message
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume, Launcher, Node, Pairs, Volume, either, read_vmi
+from poolhouse.stack.engine.objects import VM, VMI, Launcher, Node, Volume, either, read_vmi
 from poolhouse.stack.engine.reasons import EngineReason
 from poolhouse.stack.engine.resources import NODE_LABEL
 from poolhouse.stack.engine.vm.plan import Delays

@@ -16,8 +16,8 @@ from aiohttp import web
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.stack.engine.datavolume.importer import QemuImgImporter
 from poolhouse.stack.engine.datavolume.phases import ImportProgress
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.objects import PVC, DataVolume
 from tests.stack.engine.builders import NOW, disk, pvc
 from tests.waiting import PATIENCE_SECONDS
 

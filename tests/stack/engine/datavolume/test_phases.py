@@ -6,8 +6,8 @@ import pytest
 
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.stack.engine.datavolume.phases import BindPVC, CreatePVC, ImportProgress, StartImport, plan_data_volume
+from poolhouse.stack.engine.disk_objects import PVC
 from poolhouse.stack.engine.fault_injection import Faults
-from poolhouse.stack.engine.objects import PVC
 from poolhouse.stack.engine.resources import has_condition
 from poolhouse.stack.engine.simulated import SimulatedImporter
 from tests.stack.engine.builders import NOW, ago, disk, pvc

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from poolhouse.stack.engine.objects import Snapshot, SnapshotContent, VolumeBackup, read_restore, read_snapshot
+from poolhouse.stack.engine.disk_objects import Snapshot, SnapshotContent, VolumeBackup, read_restore, read_snapshot
 from poolhouse.stack.engine.resources import SNAPSHOT_FINALIZER, SNAPSHOT_SOURCE_FINALIZER, VM_FINALIZER, find_condition
 from poolhouse.stack.engine.snapshot.plan import (
     Action,

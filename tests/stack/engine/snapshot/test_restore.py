@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from poolhouse.stack.engine.objects import Restore, VolumeBackup
+from poolhouse.stack.engine.disk_objects import Restore, VolumeBackup
 from poolhouse.stack.engine.qemu.snapshots import backup_xml
 from poolhouse.stack.engine.resources import LAST_RESTORE_ANNOTATION
 from poolhouse.stack.engine.snapshot.restore import not_ready as why_not_ready

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from poolhouse.stack.engine.objects import PVC, VM, VMI, DataVolume
+from poolhouse.stack.engine.disk_objects import PVC, DataVolume
+from poolhouse.stack.engine.objects import VM, VMI
 from poolhouse.stack.engine.vm.hotplug import POD_NETWORK
 from poolhouse.stack.engine.vm.plan import (
     Action,

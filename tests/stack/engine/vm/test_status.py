@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from poolhouse.stack.engine.objects import VM, VMI, DataVolume, Volume
+from poolhouse.stack.engine.disk_objects import DataVolume
+from poolhouse.stack.engine.objects import VM, VMI, Volume
 from poolhouse.stack.engine.resources import find_condition
 from poolhouse.stack.engine.vm.status import PRINTABLE, start_backoff, vm_status
 from tests.stack.engine.builders import NOW, RAN, asked, disk, failed, vm, vmi

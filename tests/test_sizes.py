@@ -43,7 +43,6 @@ BRANCHES = (
 
 LARGE_MODULES = {
     "defaulter/contract.py",
-    "controllers/pool/controller.py",
     "client/poolhouse_client/_async.py",
     "tests/bench/admission.py",
     "tests/fuzz/targets.py",

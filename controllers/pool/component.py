@@ -7,8 +7,9 @@ from typing import Any, Self
 
 from controllers.pool import simulate
 from controllers.pool.apply import PoolWriter
+from controllers.pool.changes import Enqueue, PoolChanges
 from controllers.pool.collected_disks import find_collected
-from controllers.pool.controller import Enqueue, PoolController
+from controllers.pool.controller import PoolController
 from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState
 from controllers.pool.events import PoolEvents
 from controllers.pool.instancetypes import KnownInstancetypes
@@ -127,20 +128,20 @@ class Informers:
         found = choose(self.kubevirts.all)
         return ClusterSettings.of(found) if found is not None else None
 
-    def subscribe(self, pooling: PoolController, enqueue: Enqueue) -> None:
-        self.pools.subscribe(partial(pooling.pool_changed, enqueue))
-        self.vms.subscribe(partial(pooling.vm_changed, enqueue))
-        self.vmis.subscribe(partial(pooling.vmi_changed, enqueue))
-        self.nodes.subscribe(partial(pooling.node_changed, enqueue))
-        self.revisions.subscribe(partial(pooling.revision_changed, enqueue))
-        self.disks.subscribe(partial(pooling.disk_changed, enqueue))
-        self.snapshots.subscribe(lambda: pooling.snapshots_served(enqueue, self.snapshots.served))
-        self.snapshots.subscribe_objects(partial(pooling.snapshot_changed, enqueue))
-        self.restores.subscribe_objects(partial(pooling.restore_changed, enqueue))
-        self.budgets.subscribe_objects(partial(pooling.budget_changed, enqueue))
-        self.data_sources.subscribe(partial(pooling.data_sources_changed, enqueue))
-        self.data_volumes.subscribe(partial(pooling.data_volumes_changed, enqueue))
-        self.kubevirts.subscribe(partial(pooling.cluster_changed, enqueue))
+    def subscribe(self, changes: PoolChanges, enqueue: Enqueue) -> None:
+        self.pools.subscribe(partial(changes.pool_changed, enqueue))
+        self.vms.subscribe(partial(changes.vm_changed, enqueue))
+        self.vmis.subscribe(partial(changes.vmi_changed, enqueue))
+        self.nodes.subscribe(partial(changes.node_changed, enqueue))
+        self.revisions.subscribe(partial(changes.revision_changed, enqueue))
+        self.disks.subscribe(partial(changes.disk_changed, enqueue))
+        self.snapshots.subscribe(lambda: changes.snapshots_served(enqueue, self.snapshots.served))
+        self.snapshots.subscribe_objects(partial(changes.snapshot_changed, enqueue))
+        self.restores.subscribe_objects(partial(changes.restore_changed, enqueue))
+        self.budgets.subscribe_objects(partial(changes.budget_changed, enqueue))
+        self.data_sources.subscribe(partial(changes.data_sources_changed, enqueue))
+        self.data_volumes.subscribe(partial(changes.data_volumes_changed, enqueue))
+        self.kubevirts.subscribe(partial(changes.cluster_changed, enqueue))
 
 
 def _controller(context: ControllerContext, stores: Stores) -> PoolController:
@@ -169,7 +170,7 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
     context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
     pooling = _controller(context, stores)
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
-    informers.subscribe(pooling, controller.enqueue)
+    informers.subscribe(pooling.changes, controller.enqueue)
     enqueue_after_changes(context.limits, stores.pools, controller.enqueue)
     measurer = Measurer(
         api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now

@@ -169,6 +169,10 @@ class Stores:
     contents: Contents = field(default_factory=Contents, repr=False, compare=False)
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
 
+    def owner_of(self, vm: VM) -> Pool | InvalidPool | None:
+        pool = self.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
+        return pool if pool is not None and pool.uid == vm.owner_uid else None
+
     def vms_of(self, pool_uid: str) -> Iterator[VM]:
         for vm in self.vms.by("owner", pool_uid):
             yield self._with_vmi(vm)

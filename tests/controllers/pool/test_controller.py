@@ -12,7 +12,8 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
-from controllers.pool.controller import GATHER_FACTOR, GATHER_SECONDS, PoolController
+from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS
+from controllers.pool.controller import PoolController
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
@@ -134,7 +135,7 @@ async def test_one_event_reports_a_change_of_membership(
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     controller.events, controller.clock = cast(PoolEvents, telling), lambda: now
     for old, new in changes:
-        controller.vm_changed(lambda key, pause: None, old, new)
+        controller.changes.vm_changed(lambda key, pause: None, old, new)
     now = seconds
     for _ in range(2):
         with contextlib.suppress(RetryWithBackoff):
@@ -158,7 +159,7 @@ def test_deletions_of_others_are_recorded(
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     controller.records.expectations.expect("u-web", deletes=own, now=0.0)
     for old, new in changes:
-        controller.vm_changed(lambda key, pause: None, old, new)
+        controller.changes.vm_changed(lambda key, pause: None, old, new)
     found = controller.records.memory(a_pool(3)).last_status_write.decisions
     assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
     controller.begin()
@@ -167,9 +168,9 @@ def test_deletions_of_others_are_recorded(
 
 async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer() -> None:
     controller, pauses = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[float]()
-    controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2), vm(2, ready=False))
-    controller.planner = InlinePlanner(seconds=2.0)
-    controller.vm_changed(lambda key, pause: pauses.append(pause), vm(2, ready=False), vm(2))
+    controller.changes.vm_changed(lambda key, pause: pauses.append(pause), vm(2), vm(2, ready=False))
+    controller.changes.planner = InlinePlanner(seconds=2.0)
+    controller.changes.vm_changed(lambda key, pause: pauses.append(pause), vm(2, ready=False), vm(2))
     assert pauses == [GATHER_SECONDS, 2.0 * GATHER_FACTOR]
 
 
@@ -252,7 +253,7 @@ async def test_vms_that_start_during_the_first_writes_of_a_pool_are_counted() ->
     registry = CollectorRegistry()
 
     def starts(plan: Plan) -> PoolOutcome:
-        controller.vm_changed(lambda key, pause: None, halted(4), vm(4))
+        controller.changes.vm_changed(lambda key, pause: None, halted(4), vm(4))
         return PoolOutcome()
 
     controller = controlled(FakeWriter(starts), registry)
@@ -313,7 +314,7 @@ def test_healing_that_another_leader_writes_is_adopted(version: str, written: di
     memory.healing = Healing(replaced=1, failing=2)
     memory.last_status_write.versions.append("own")
     after = replace(a_pool(3, autohealing={}, status={"healing": written}), resource_version=version)
-    controller.pool_changed(lambda key, pause: None, before, after)
+    controller.changes.pool_changed(lambda key, pause: None, before, after)
     assert (memory.healing is None) is adopted
 
 
@@ -389,7 +390,7 @@ def test_a_vmi_with_the_label_of_a_pool_reconciles_it_when_it_comes_and_goes() -
     controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
     copy = replace(vmi("copy"), labels={meta.POOL: "web"})
     for old, new in ((None, copy), (copy, replace(copy, ready=False)), (copy, None)):
-        controller.vmi_changed(lambda key, seconds: enqueued.append(key), old, new)
+        controller.changes.vmi_changed(lambda key, seconds: enqueued.append(key), old, new)
     assert enqueued == [("default", "web")] * 2
 
 
@@ -409,7 +410,7 @@ def test_a_pool_is_reconciled_when_the_disks_of_another_change(
 ) -> None:
     """A thousand pools with the same disks would otherwise reconcile each other at each status."""
     controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), set[Key]()
-    controller.pool_changed(lambda key, pause: keys.add(key), old, new)
+    controller.changes.pool_changed(lambda key, pause: keys.add(key), old, new)
     assert {name for _, name in keys} == enqueued
 
 
@@ -420,10 +421,10 @@ async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
         enqueued.append(key)
 
     unlabelled, labelled = Node("node-1", {}), Node("node-1", {"topology.kubernetes.io/zone": "a"})
-    controller.node_changed(enqueue, unlabelled, replace(unlabelled, labels={"other": "label"}))
+    controller.changes.node_changed(enqueue, unlabelled, replace(unlabelled, labels={"other": "label"}))
     assert enqueued == []
     for old, new in ((unlabelled, labelled), (None, labelled), (labelled, None)):
-        controller.node_changed(enqueue, old, new)
+        controller.changes.node_changed(enqueue, old, new)
         assert enqueued.pop() == ("default", "web")
 
 
@@ -433,5 +434,5 @@ async def test_a_restart_of_a_vm_that_is_gone_is_not_waited_for() -> None:
     assert gone.vmi is not None
     controller.records.expectations.expect(gone.owner_uid, deletes=[gone.vmi.uid], now=0.0)
     controller.stores.vms.drop(gone.key)
-    controller.vm_changed(lambda key, pause: None, gone, None)
+    controller.changes.vm_changed(lambda key, pause: None, gone, None)
     assert controller.records.synced([gone.owner_uid])

@@ -87,7 +87,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):
-        controller.vmi_changed(lambda key, pause: None, old, new)
+        controller.changes.vmi_changed(lambda key, pause: None, old, new)
     observed = controller._observe(("default", "web"))
     assert observed is not None
     expected = list(evictions(cast(Any, observed), NOW))
@@ -105,7 +105,7 @@ async def test_an_eviction_is_no_failure_of_a_vm_that_runs_elsewhere_again() -> 
     """No VM of the pool may be left on the node, which then is that of the ended VMI alone."""
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     controller.stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
-    controller.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
+    controller.changes.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
     observed: Any = controller._observe(("default", "web"))
     assert observed.ended_vmis == (CRASHED,)
     assert failing_vms(observed, NOW) == {}

@@ -1,0 +1,241 @@
+"""Maps changes of objects to the pools that they concern, and remembers what only the change tells."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from controllers.pool.apply import PoolWriter
+from controllers.pool.events import PoolEvents
+from controllers.pool.memory import PoolMemory
+from controllers.pool.metrics import PoolMetrics
+from controllers.pool.observe import Stores, has_pool_label, vmis_by_pool
+from controllers.pool.outages import open_outages
+from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
+from controllers.sets.records import Records
+from controllers.shared.evictions import EvictionBudget
+from controllers.shared.names import parent_and_ordinal
+from controllers.shared.planner import Planner
+from controllers.shared.sources import Node
+from controllers.shared.vm import VM, RetainedDisk, disk_names
+from controllers.shared.vmi import VMI
+from poolhouse.api.kinds.pool import Healing, PoolStatus
+from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.runtime.resource import Key
+
+GATHER_SECONDS = 0.1
+"""Delay that joins changes of a pool's VMs into one reconcile. A thousand starting VMs cause thousands of events."""
+GATHER_FACTOR = 5.0
+"""The delay as a multiple of the time that the last plan took, if that is longer. While its VMs start, a pool of 10,000
+would otherwise be planned all the time."""
+MAX_ENDED_VMIS = 10_000
+"""Limit for a pool that is not reconciled, such as that of a replica that does not lead."""
+
+Enqueue = Callable[[Key, float], None]
+
+
+@dataclass
+class PoolChanges:
+    stores: Stores
+    records: Records[VM, PoolMemory]
+    writer: PoolWriter
+    events: PoolEvents
+    metrics: PoolMetrics
+    planner: Planner
+    clock: Callable[[], float]
+    _serves_snapshots: bool = False
+
+    def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
+        self.records.set_changed(old, new)
+        if old is not None and new is not None and new.uid == old.uid:
+            self._adopt(old.status, new)
+        if _disks_of(old) != _disks_of(new):
+            for pool in (old, new):
+                for _, other in self.stores.sharing_disks(pool) if isinstance(pool, Pool) else ():
+                    enqueue(other.key, 0.0)
+        for each in (old, new):
+            if each is not None:
+                enqueue(each.key, 0.0)
+
+    def _adopt(self, before: PoolStatus, new: Pool | InvalidPool) -> None:
+        """Drops what the process remembers of the status in favor of what another leader has written."""
+        memory, written = self.records.memories.get(new.uid), new.status
+        if memory is None or not memory.last_status_write.is_foreign(new.resource_version):
+            return
+        # A late event from before a replacement must not undo its record.
+        stale = memory.healing is not None and (written.healing or Healing()).replaced < memory.healing.replaced
+        if written.healing != before.healing and not stale:
+            memory.healing = None
+        if written.update != before.update:
+            memory.update = None
+
+    def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
+        self.metrics.vm(old, new)
+        at_once = self.records.changed(old, new)
+        if new is not None and (memory := self._memory_of_owner(new)):
+            memory.deleted_vms.created(new.name)
+        elif new is None and old is not None:
+            self._vm_gone(old)
+        self._note_membership(old, new)
+        views = [vm for vm in (old, new) if vm is not None]
+        for key in set[Key]().union(*map(_pools_of, views)):
+            enqueue(key, 0 if at_once else self._gather_seconds(key))
+        if old is None or new is None or new.disks != old.disks:
+            for key in set[Key]().union(*map(self._pools_with_disks_of, views)):
+                enqueue(key, GATHER_SECONDS)
+
+    def _gather_seconds(self, key: Key) -> float:
+        return max(GATHER_SECONDS, GATHER_FACTOR * self.planner.seconds(("pool", key)))
+
+    def _vm_gone(self, vm: VM) -> None:
+        self.stores.forget(vm.key)
+        self.stores.collected.difference_update((vm.namespace, disk) for disk in vm.disks)
+        if memory := self._memory_of_owner(vm):
+            memory.deleted_vms.deleted(vm.name, self.clock())
+        # The event of its VMI, which a restart has deleted, may come later and then has no VM.
+        if (vmi := self.stores.vmis.get(vm.key)) is not None:
+            self.records.expectations.deletion_observed(vm.owner_uid, vmi.uid)
+
+    def _note_membership(self, old: VM | None, new: VM | None) -> None:
+        if old is None or new is None or old.uid != new.uid or old.owner_uid == new.owner_uid:
+            return
+        for vm, attached in ((old, False), (new, True)):
+            if memory := self._memory_of_owner(vm):
+                memory.membership_changes[vm.name] = attached, self.clock(), vm.uid
+
+    def _pools_with_disks_of(self, vm: VM) -> set[Key]:
+        """Keys of other pools whose VMs could get disks with the same names."""
+        names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
+        pools = (pool for name in names for pool in self.stores.pools.by("disk", (vm.namespace, name)))
+        return {pool.key for pool in pools if pool.uid != vm.owner_uid}
+
+    def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
+        key = next(each.key for each in (new, old) if each is not None)
+        for labelled in _pools_with_label_of(old, new):
+            enqueue(labelled, self._gather_seconds(labelled))
+        vm = self.stores.vms.get(key)
+        if vm is None or not vm.pool_name:
+            return
+        if old is not None and (new is None or new.deleting or new.uid != old.uid):
+            self.records.expectations.deletion_observed(vm.owner_uid, old.uid)
+            self.writer.subresources.forget(old.uid)
+        memory = self._memory_of_owner(vm)
+        if memory and new is not None and new.final and (old is None or (old.uid, old.phase) != (new.uid, new.phase)):
+            memory.ended_vmis.append(new)
+            del memory.ended_vmis[:-MAX_ENDED_VMIS]
+        pool = vm.namespace, vm.pool_name
+        self.metrics.vmi(pool, old, new)
+        enqueue(pool, self._gather_seconds(pool))
+
+    def node_changed(self, enqueue: Enqueue, old: Node | None, new: Node | None) -> None:
+        """Reconciles the pools with VMs on a node that becomes ready or stops being it, or with an outage of it. Those
+        whose zones a change of the node's labels concerns are reconciled too."""
+        name = next(each.name for each in (new, old) if each is not None)
+        for pool in self.stores.pools.all():
+            if isinstance(pool, Pool) and _zone_of(pool, old) != _zone_of(pool, new):
+                enqueue(pool.key, GATHER_SECONDS)
+        if (old is None or old.ready) == (new is not None and new.ready):
+            return
+        on_node = (vmi.key for vmi in self.stores.vmis.all() if vmi.node == name)
+        for vm in filter(None, map(self.stores.vms.get, on_node)):
+            if vm.pool_name:
+                enqueue((vm.namespace, vm.pool_name), 0.0)
+        for pool in self.stores.pools.all():
+            if name in open_outages(pool.status.decisions):
+                enqueue(pool.key, 0.0)
+
+    def cluster_changed(self, enqueue: Enqueue) -> None:
+        """Reconciles all pools: the settings decide which changes need no restart."""
+        for pool in self.stores.pools.all():
+            enqueue(pool.key, GATHER_SECONDS)
+
+    def budget_changed(self, enqueue: Enqueue, old: EvictionBudget | None, new: EvictionBudget | None) -> None:
+        """Reconciles the pools whose VMs a PodDisruptionBudget may concern. Its status changes with every Pod."""
+        found = next(each for each in (new, old) if each is not None)
+        if old == new or found.of_vmi:
+            return
+        for pool in self.stores.pools.all():
+            if pool.namespace == found.namespace:
+                enqueue(pool.key, GATHER_SECONDS)
+
+    def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
+        """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
+        if served == self._serves_snapshots:
+            return
+        self._serves_snapshots = served
+        for pool in self.stores.pools.all():
+            chosen = pool.spec.update_strategy.chosen if isinstance(pool, Pool) else None
+            if isinstance(chosen, UpdateProactive) and chosen.snapshot_before_update:
+                enqueue(pool.key, 0.0)
+
+    def snapshot_changed(self, enqueue: Enqueue, old: VMSnapshot | None, new: VMSnapshot | None) -> None:
+        self._created_object_changed(enqueue, old, new)
+        if new is not None and new.usable and old is not None and not old.usable:
+            pool = self.stores.pools.get((new.namespace, new.pool_name))
+            if isinstance(pool, Pool) and pool.uid in self.records.memories:  # this process leads
+                self.events.snapshot_taken(pool, new)
+
+    def restore_changed(self, enqueue: Enqueue, old: VMRestore | None, new: VMRestore | None) -> None:
+        self._created_object_changed(enqueue, old, new)
+
+    def _created_object_changed(
+        self, enqueue: Enqueue, old: VMSnapshot | VMRestore | None, new: VMSnapshot | VMRestore | None
+    ) -> None:
+        for each in (old, new):
+            key = (each.namespace, each.pool_name) if each is not None else ("", "")
+            if each is None or (pool := self.stores.pools.get(key)) is None:
+                continue
+            if new is not None:
+                self.records.expectations.creation_observed(pool.uid, new.name)
+            elif old is not None:
+                self.records.expectations.deletion_observed(pool.uid, old.uid)
+            enqueue(key, GATHER_SECONDS)
+
+    def revision_changed(self, enqueue: Enqueue, old: Revision | None, new: Revision | None) -> None:
+        """Reconciles the pool of a revision that somebody has deleted, or whose owner somebody has removed."""
+        if old is not None and (new is None or new.pool_uid != old.pool_uid):
+            for pool in self.stores.pools.all():
+                if pool.uid == old.pool_uid:
+                    enqueue(pool.key, GATHER_SECONDS)
+
+    def data_volumes_changed(self, enqueue: Enqueue) -> None:
+        for vm in self.stores.waiting_for_disks():
+            for key in _pools_of(vm):
+                enqueue(key, GATHER_SECONDS)
+
+    def data_sources_changed(self, enqueue: Enqueue) -> None:
+        for pool in self.stores.pools.by("tracking", True):
+            enqueue(pool.key, GATHER_SECONDS)
+
+    def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
+        for each in (old, new):
+            if each is not None:
+                enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
+
+    def _memory_of_owner(self, vm: VM) -> PoolMemory | None:
+        pool = self.stores.owner_of(vm)
+        return self.records.memory(pool) if pool is not None else None
+
+
+def _zone_of(pool: Pool, node: Node | None) -> str:
+    return node.labels.get(pool.spec.failure_domains.topology_key, "") if node is not None else ""
+
+
+def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:
+    """What decides whether the pool and another one are in conflict about disks: its UID and the names of its disks."""
+    return (pool.uid, frozenset(disk_names(pool.spec.template))) if isinstance(pool, Pool) else ("", frozenset())
+
+
+def _pools_of(vm: VM) -> set[Key]:
+    """The pool that owns the VM. For a VM with retained disks or with the label of a pool, also the pool in the VM's
+    name."""
+    owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
+    named = vm.retains_disks or has_pool_label(vm)
+    return owner | {(vm.namespace, vm.base_name)} if named else owner
+
+
+def _pools_with_label_of(old: VMI | None, new: VMI | None) -> set[Key]:
+    """The pools with whose label a VMI comes or goes. If the VMI is not theirs, their budgets leave it out."""
+    if old and new and (old.uid, old.deleting, old.labels) == (new.uid, new.deleting, new.labels):
+        return set()
+    return {key for each in (old, new) if each is not None for key in vmis_by_pool(each)}

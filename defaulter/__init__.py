@@ -10,6 +10,7 @@ Begin with `defaulting.set_defaults`: it fills every field of a document that th
 | `driver`, `worker`, `worker_pool` | libvirt, in worker processes that may be killed at any time |
 | `hook` | restores recorded hardware when KubeVirt starts the VM |
 | `known_shapes` | answers that a client gives again without a call |
+| `messages`, `client` | requests and responses, and who sends them |
 | `contract` | the only module that other packages import |
 
 The service has no Kubernetes client and stores nothing. The PVCs, Secrets and networks of a spec need not exist.

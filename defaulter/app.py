@@ -13,7 +13,7 @@ from fastapi.responses import HTMLResponse, JSONResponse
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 
-from defaulter.contract import DEFAULTS_PATH, TENANT_HEADER, DefaultingRequest, DefaultingResponse, Problems, Version
+from defaulter.messages import DEFAULTS_PATH, TENANT_HEADER, DefaultingRequest, DefaultingResponse, Problems, Version
 from defaulter.metrics import Metrics
 from defaulter.vm_paths import PATHS_BY_KIND
 from defaulter.worker_pool import DocumentFailed, QueueFull, RequestFailed, WorkerPool

@@ -16,7 +16,7 @@ from defaulter.nodes import Node
 from poolhouse.api.kubevirt.versions import HYPERVISORS, Release
 
 if TYPE_CHECKING:
-    from defaulter.contract import Version
+    from defaulter.messages import Version
 
 Component = Literal["libvirt", "qemu"]
 COMPONENTS: tuple[Component, ...] = get_args(Component)

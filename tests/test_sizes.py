@@ -42,7 +42,6 @@ BRANCHES = (
 )
 
 LARGE_MODULES = {
-    "defaulter/contract.py",
     "client/poolhouse_client/_async.py",
     "tests/bench/admission.py",
     "tests/fuzz/targets.py",

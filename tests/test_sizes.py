@@ -43,8 +43,6 @@ BRANCHES = (
 
 LARGE_MODULES = {
     "client/poolhouse_client/_async.py",
-    "tests/bench/admission.py",
-    "tests/fuzz/targets.py",
 }
 
 

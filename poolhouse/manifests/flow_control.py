@@ -1,6 +1,7 @@
 """Priority levels of the API server for the requests of Poolhouse (API Priority and Fairness).
 
 The webhook and the controllers get a level of their own, so that Poolhouse and other clients do not delay each other.
+In it, namespaces take turns.
 """
 
 from poolhouse.api.apimachinery.unstructured import Json
@@ -12,52 +13,81 @@ API_VERSION = f"{GROUP}/v1"
 SHARES = 20
 """concurrency shares; the level of all other ServiceAccounts has 100"""
 LEADER_ELECTION = "leader-election"
-"""a level that every API server has"""
+WORKLOAD_LOW = "workload-low"
+"""levels that every API server has"""
+CONTROLLERS = f"{meta.POOLHOUSE}-controllers"
+CLIENTS = f"{meta.POOLHOUSE}-clients"
+EVERYTHING: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
+WRITES: Json = {
+    "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+    "apiGroups": ["*"],
+    "resources": ["*"],
+    "namespaces": ["*"],
+}
+ALONE = {"lendablePercent": 0, "borrowingLimitPercent": 0}
+"""of a level whose limit is the same whatever the other levels do"""
 
 
 def manifests(shares: int = SHARES) -> list[Json]:
-    """The priority level, a FlowSchema that leads to it, and a FlowSchema for the Lease of the controllers."""
-    everything: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}
+    """The priority level, FlowSchemas that lead to it, and a FlowSchema for the Lease of the controllers."""
     lease: Json = {
         "verbs": ["get", "create", "update", "patch"],
         "apiGroups": ["coordination.k8s.io"],
         "resources": ["leases"],
         "namespaces": [meta.NAMESPACE],
     }
-    level = {
-        "type": "Limited",
-        "limited": {
-            "nominalConcurrencyShares": shares,
-            # Other levels may borrow half of the unused concurrency.
-            "lendablePercent": 50,
-            "limitResponse": {"type": "Queue", "queuing": {"queues": 16, "handSize": 4, "queueLengthLimit": 100}},
-        },
-    }
+    # Other levels may borrow half of the unused concurrency.
+    level = _level(meta.POOLHOUSE, nominalConcurrencyShares=shares, lendablePercent=50)
     return [
-        _document("PriorityLevelConfiguration", meta.POOLHOUSE, level),
-        # Before the FlowSchema service-accounts, which has 9000.
-        _schema(
-            meta.POOLHOUSE,
-            8000,
-            meta.POOLHOUSE,
-            {**everything, "namespaces": ["*"], "clusterScope": True},
-            "webhook",
-            "controllers",
-        ),
+        level,
+        # The requests of the webhook do not queue behind those of the controllers.
+        _schema(meta.POOLHOUSE, 8000, meta.POOLHOUSE, "ByUser", EVERYTHING, _account("webhook")),
+        # A namespace whose pools need many requests does not delay the others.
+        _schema(CONTROLLERS, 8000, meta.POOLHOUSE, "ByNamespace", EVERYTHING, _account("controllers")),
         # The controllers' own requests must not delay the renewal of their Lease.
-        _schema("poolhouse-leases", 7900, LEADER_ELECTION, lease, "controllers"),
+        _schema("poolhouse-leases", 7900, LEADER_ELECTION, "ByUser", lease, _account("controllers")),
     ]
 
 
-def _schema(name: str, precedence: int, level: str, rule: Json, *services: str) -> Json:
-    accounts = [{"name": rbac.account_name(service), "namespace": meta.NAMESPACE} for service in services]
-    subjects = [{"kind": "ServiceAccount", "serviceAccount": account} for account in accounts]
+def for_one_machine() -> list[Json]:
+    """`manifests` for an API server that accepts more requests than its machine can process at once.
+
+    Poolhouse gets few requests at once, and so do the writes of all tenants together, in which namespaces take turns.
+    The engine, which stands for KubeVirt, and cluster-admins have no such limit.
+    """
+    level, *schemas = manifests()
+    level["spec"]["limited"] |= {"nominalConcurrencyShares": 12, **ALONE}
+    tenants = {"kind": "Group", "group": {"name": "system:authenticated"}}
+    return [
+        level,
+        *schemas,
+        _schema("poolhouse-engine", 8000, WORKLOAD_LOW, "ByUser", EVERYTHING, _account("engine")),
+        _level(CLIENTS, nominalConcurrencyShares=2, **ALONE),
+        _schema(CLIENTS, 8900, CLIENTS, "ByNamespace", WRITES, tenants),
+    ]
+
+
+def _level(name: str, **concurrency: int) -> Json:
+    # A flow has one queue, and each queue has its turn. With more queues for a flow, a namespace with many requests
+    # would have more turns.
+    queuing = {"queues": 1024, "handSize": 1, "queueLengthLimit": 300}
+    limited = {**concurrency, "limitResponse": {"type": "Queue", "queuing": queuing}}
+    return _document("PriorityLevelConfiguration", name, {"type": "Limited", "limited": limited})
+
+
+def _account(service: str) -> Json:
+    account = {"name": rbac.account_name(service), "namespace": meta.NAMESPACE}
+    return {"kind": "ServiceAccount", "serviceAccount": account}
+
+
+def _schema(name: str, precedence: int, level: str, distinguisher: str, rule: Json, subject: Json) -> Json:
+    """Among FlowSchemas that match a request, the one with the lowest precedence counts. Those of Kubernetes for
+    ServiceAccounts and users have 9000 and 9900."""
     spec = {
         "matchingPrecedence": precedence,
         "priorityLevelConfiguration": {"name": level},
-        # Requests of the webhook do not queue behind bursts of the controllers.
-        "distinguisherMethod": {"type": "ByUser"},
-        "rules": [{"subjects": subjects, "resourceRules": [rule]}],
+        "distinguisherMethod": {"type": distinguisher},
+        "rules": [{"subjects": [subject], "resourceRules": [rule]}],
     }
     return _document("FlowSchema", name, spec)
 

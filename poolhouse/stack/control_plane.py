@@ -2,6 +2,7 @@
 virtual node, kube-scheduler."""
 
 import json
+import os
 from pathlib import Path
 
 from poolhouse.api.apimachinery.unstructured import Json
@@ -86,6 +87,8 @@ def etcd(programs: Programs, paths: StackPaths) -> Component:
 def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> Component:
     tls = paths.tls_of("cluster")
     port = ports["apiserver"]
+    # The limits of priority levels are parts of this one. See `flow_control.for_one_machine`.
+    requests_in_flight = 75 * len(os.sched_getaffinity(0))
     return Component(
         "kube-apiserver",
         (
@@ -98,6 +101,9 @@ def _apiserver(programs: Programs, paths: StackPaths, ports: dict[str, int]) -> 
             f"--tls-private-key-file={tls}/apiserver.key",
             f"--token-auth-file={paths.tokens}",
             "--authorization-mode=RBAC",
+            f"--max-requests-inflight={requests_in_flight}",
+            # The API server adds both numbers.
+            "--max-mutating-requests-inflight=0",
             "--service-account-issuer=https://kubernetes.default.svc",
             f"--service-account-key-file={tls}/accounts.key",
             f"--service-account-signing-key-file={tls}/accounts.key",

@@ -88,7 +88,7 @@ async def install_kinds(api: Api, node: str = "") -> None:
             virtual_node=node,
         ),
         *data_volumes.policies(),
-        *flow_control.manifests(),
+        *flow_control.for_one_machine(),
     ]
     await apply(api, [*definitions, *roles])
     await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))

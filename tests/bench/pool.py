@@ -112,11 +112,10 @@ async def scaled(api: Api, workload: Workload, size: int) -> tuple[float, float]
 
 
 async def scaling(directory: Path, size: int, rounds: int) -> None:
-    kubeconfig = directory / "kubeconfig"
-    async with await harness.connect(kubeconfig) as api:
+    async with await harness.connect(directory / "kubeconfig") as api:
         await harness.prepare(api, VMS, VMIS, POOLS, REPLICA_SETS)
         for workload in WORKLOADS:
-            async with harness.controllers(kubeconfig) as process:
+            async with harness.controllers(directory / "kubeconfigs" / "controllers") as process:
                 idle, _ = process.resident_mb()
                 pairs = [(await bare(api, workload, size), await scaled(api, workload, size)) for _ in range(rounds)]
                 now, peak = process.resident_mb()

@@ -69,6 +69,7 @@ class Scale:
 
     api: Api
     kubeconfig: Path
+    """of the controllers"""
     kubevirt: FakeKubeVirt
     pools: int
     vms: int
@@ -326,7 +327,7 @@ async def cluster(directory: Path, pools: int, vms: int, rest: float) -> AsyncIt
     async with await harness.connect(kubeconfig) as api, await harness.connect(kubeconfig) as of_kubevirt:
         await harness.prepare(api, VMS, VMIS, POOLS)
         async with fake_kubevirt(of_kubevirt) as kubevirt:
-            found = Scale(api, kubeconfig, kubevirt, pools, vms, rest)
+            found = Scale(api, directory / "kubeconfigs" / "controllers", kubevirt, pools, vms, rest)
             try:
                 yield found
             finally:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +28,6 @@ from tests.waiting import until
 
 Json = dict[str, Any]
 Flow = tuple[str | None, str | None]
-
-NAMES = ("poolhouse-controllers", "poolhouse-webhook", "default")
 
 
 @pytest.fixture(scope="module")
@@ -73,10 +71,10 @@ def test_the_chart_has_the_priority_level_of_the_embedded_stack() -> None:
 
 def test_the_priority_level_follows_the_namespace_of_the_release() -> None:
     found = flow_specs("--namespace", "other", shares=7)
-    (rule,) = found["FlowSchemapoolhouse"]["rules"]
-    accounts = [each["serviceAccount"] for each in rule["subjects"]]
-    assert accounts == [{"name": f"poolhouse-{each}", "namespace": "other"} for each in ("webhook", "controllers")]
-    assert rule["resourceRules"][0]["namespaces"] == ["*"]
+    for schema, account in (("poolhouse", "poolhouse-webhook"), ("poolhouse-controllers", "poolhouse-controllers")):
+        (rule,) = found[f"FlowSchema{schema}"]["rules"]
+        assert [each["serviceAccount"] for each in rule["subjects"]] == [{"name": account, "namespace": "other"}]
+        assert rule["resourceRules"][0]["namespaces"] == ["*"]
     (of_lease,) = found["FlowSchemapoolhouse-leases"]["rules"]
     assert of_lease["resourceRules"][0]["namespaces"] == ["other"]
 
@@ -87,44 +85,52 @@ def flow_specs(*options: str, shares: int) -> dict[str, Json]:
     return {each["kind"] + each["metadata"]["name"]: each["spec"] for each in ours}
 
 
-async def test_requests_of_poolhouse_have_their_own_priority_level(control_plane: Any) -> None:
+POOL_PATH = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
+LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
+FLOWS = (
+    ("GET", "poolhouse-controllers", POOL_PATH, "poolhouse-controllers", "poolhouse"),
+    ("POST", "poolhouse-controllers", POOL_PATH, "poolhouse-controllers", "poolhouse"),
+    ("GET", "poolhouse-controllers", LEASE_PATH, "poolhouse-leases", "leader-election"),
+    ("GET", "poolhouse-webhook", POOL_PATH, "poolhouse", "poolhouse"),
+    ("POST", "poolhouse-engine", POOL_PATH, "poolhouse-engine", "workload-low"),
+    ("POST", "default", POOL_PATH, "poolhouse-clients", "poolhouse-clients"),
+    ("DELETE", "default", f"{POOL_PATH}/web", "poolhouse-clients", "poolhouse-clients"),
+    ("GET", "default", POOL_PATH, "service-accounts", "workload-low"),
+)
+"""requests of ServiceAccounts of the namespace, and the FlowSchema and the priority level that they have"""
+
+
+async def test_requests_have_the_priority_levels_of_their_clients(control_plane: Any) -> None:
     async with await Api.connect(control_plane.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        for name in NAMES:
+        accounts = {account for _, account, *_ in FLOWS}
+        for name in accounts:
             await api.patch(SERVICE_ACCOUNTS, meta.NAMESPACE, name, _account(name), kind="apply", field_manager="tests")
-        tokens = {name: await token_of(api, meta.NAMESPACE, name) for name in NAMES}
-        pools = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
-        leases = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
+        tokens = {name: await token_of(api, meta.NAMESPACE, name) for name in accounts}
 
         async def uid(kind: str, name: str) -> str:
             return str((await api.get(install.RESOURCES[kind], None, name))["metadata"]["uid"])
 
-        async def flow(name: str, path: str) -> Flow:
-            return await asyncio.to_thread(classified, control_plane.kubeconfig, tokens[name], path)
+        async def flow(method: str, account: str, path: str) -> Flow:
+            return await asyncio.to_thread(classified, control_plane.kubeconfig, tokens[account], path, method)
 
-        ours = await uid("FlowSchema", "poolhouse"), await uid("PriorityLevelConfiguration", "poolhouse")
-        by_lease = await uid("FlowSchema", "poolhouse-leases")
-        await until(lambda: flow("poolhouse-controllers", pools), ours)
-        await until(lambda: flow("poolhouse-webhook", pools), ours)
-        await until(lambda: _first(flow("poolhouse-controllers", leases)), by_lease)
-        others = (await flow("default", pools))[0]
-        assert others not in (ours[0], by_lease), "other clients keep their priority level"
+        for method, account, path, schema, level in FLOWS:
+            expected = await uid("FlowSchema", schema), await uid("PriorityLevelConfiguration", level)
+            await until(partial(flow, method, account, path), expected)
 
 
-async def _first(flow: Awaitable[Flow]) -> str | None:
-    return (await flow)[0]
-
-
-def classified(kubeconfig: Path, token: str, path: str) -> Flow:
+def classified(kubeconfig: Path, token: str, path: str, method: str) -> Flow:
     """Sends a request; returns the UIDs of its FlowSchema and its priority level."""
     cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
     trust = ssl.create_default_context(cafile=cluster["certificate-authority"])
-    request = urllib.request.Request(f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"})
+    request = urllib.request.Request(
+        f"{cluster['server']}{path}", headers={"Authorization": f"Bearer {token}"}, method=method
+    )
     try:
         with urllib.request.urlopen(request, timeout=60, context=trust) as response:
-            headers = response.headers
+            answer = response.headers
     except urllib.error.HTTPError as error:
-        headers = error.headers
-    return headers.get("X-Kubernetes-PF-FlowSchema-UID"), headers.get("X-Kubernetes-PF-PriorityLevel-UID")
+        answer = error.headers
+    return answer.get("X-Kubernetes-PF-FlowSchema-UID"), answer.get("X-Kubernetes-PF-PriorityLevel-UID")
 
 
 def _account(name: str) -> Json:

@@ -111,8 +111,20 @@ async def probing(url: str, found: Noticed) -> AsyncIterator[None]:
 
 @contextmanager
 def pressing(name: str, kubeconfig: Path, tenant: Tenant) -> Iterator[None]:
-    """Runs the attack in a process of its own, so that it does not delay the victim's client."""
-    command = [sys.executable, "-m", "tests.fair.attacks", name, str(kubeconfig), tenant.namespace, tenant.controllers]
+    """Runs the attack in a process of its own with a low priority, because clients of other tenants run on machines of
+    their own."""
+    command = [
+        "nice",
+        "-n",
+        "10",
+        sys.executable,
+        "-m",
+        "tests.fair.attacks",
+        name,
+        str(kubeconfig),
+        tenant.namespace,
+        tenant.controllers,
+    ]
     process = subprocess.Popen([*command, str(tenant.seed)], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:

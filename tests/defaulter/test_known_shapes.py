@@ -12,10 +12,19 @@ import pytest
 from aiohttp import web
 from hypothesis import given
 
-from defaulter.contract import DEFAULTS_PATH, Defaulter, KnownShapes, _accept
+from defaulter.client import Defaulter, _accept
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.identity import with_firmware_ids
-from defaulter.known_shapes import IGNORED_SECONDS, MAX_SHAPES, REMEMBERED_SECONDS, NewVM, new_vm, without_answer
+from defaulter.known_shapes import (
+    IGNORED_SECONDS,
+    MAX_SHAPES,
+    REMEMBERED_SECONDS,
+    KnownShapes,
+    NewVM,
+    new_vm,
+    without_answer,
+)
+from defaulter.messages import DEFAULTS_PATH
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.plan import plan, vm_name
+from controllers.claim.obtain import vm_name
+from controllers.claim.plan import plan
 from controllers.claim.snapshot import ClaimSnapshot, Failure, Timeline
 from controllers.claim.steps import ClaimEvent, CreateVM, DeleteVM, Requeue, UpdateStatus
 from controllers.warmpool.agent import AgentReason

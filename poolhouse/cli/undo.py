@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING
@@ -127,27 +128,35 @@ async def _restorable_vms(api: Api, pool: Json, revision: Json) -> set[str]:
 
 
 def _previous(document: Json, revisions: list[Json]) -> Json:
-    current = current_revision(document, revisions)
-    others = [each for each in revisions if each["metadata"]["name"] != current]
-    if not others:
-        raise Failed(f"{document['metadata']['name']} has no earlier revision")
-    status = document.get("status") or {}
-    by_name = {each["metadata"]["name"]: each for each in others}
-    outcomes = {each["revision"]: each["outcome"] for each in status.get("history") or ()}
-    stable = [each for name, each in by_name.items() if name == status.get("currentRevision")]
-    # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
-    complete = [by_name[name] for name, outcome in outcomes.items() if outcome == "Complete" and name in by_name]
-    # Without a template that all VMs had: one from before the current one, so that a second undo does not apply again
-    # what the first has taken back.
-    earlier = [*takewhile(lambda each: each["metadata"]["name"] != current, revisions)]
-    found = stable or complete or [each for name, each in by_name.items() if name not in outcomes] or earlier
-    if not found:
-        name = document["metadata"]["name"]
+    name, current = document["metadata"]["name"], current_revision(document, revisions)
+    if all(each["metadata"]["name"] == current for each in revisions):
+        raise Failed(f"{name} has no earlier revision")
+    found = next(_earlier(document.get("status") or {}, revisions, current), None)
+    if found is None:
         raise Failed(
             f"no other template was on all VMs of {name}; `rollout history {name}` lists those that some VMs had, and"
             " --to-revision chooses one"
         )
-    return found[-1]
+    return found
+
+
+def _earlier(status: Json, revisions: list[Json], current: str) -> Iterator[Json]:
+    """The revisions that an undo may return to, the most likely first."""
+    latest_first = [each for each in reversed(revisions) if each["metadata"]["name"] != current]
+    by_name = {each["metadata"]["name"]: each for each in latest_first}
+    stable = status.get("currentRevision")
+    if stable in by_name:
+        yield by_name[stable]
+    # The history is in the order of time. Revisions are not: an undo returns to one with a low number.
+    outcomes = {each["revision"]: each["outcome"] for each in status.get("history") or ()}
+    for name, outcome in reversed(outcomes.items()):
+        if outcome == "Complete" and name in by_name:
+            yield by_name[name]
+    yield from (each for each in latest_first if each["metadata"]["name"] not in outcomes)
+    # No template was on all VMs. A second undo must not apply again what the first has taken back, so it returns to a
+    # revision from before the current one.
+    before = [*takewhile(lambda each: each["metadata"]["name"] != current, revisions)]
+    yield from reversed(before)
 
 
 def find_revision(revisions: list[Json], number: int) -> Json:

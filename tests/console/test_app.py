@@ -462,7 +462,8 @@ async def test_a_user_without_the_right_to_list_learns_which_right_is_missing(cl
 async def test_a_kind_that_is_listed_and_not_watched_is_not_called_hidden(client: Client) -> None:
     refuse(client, "VirtualMachineWarmPool", "watch")
     page = text(await client.get("/warm"))
-    assert "Changes appear later, because you may not watch them: virtualmachinewarmpools." in page
+    late = "Changes of these resources appear late, because you have no right to watch them: virtualmachinewarmpools."
+    assert late in page
     assert "Not shown" not in page
 
 

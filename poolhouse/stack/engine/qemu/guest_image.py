@@ -124,8 +124,11 @@ def command_line(name: str, faults: Faults = NO_FAULTS, *, probe: bool = False) 
 
     panic=-1: QEMU ends after a panic. no_timer_check: without this option, the kernel on a busy machine finds the
     emulated timer broken and panics. init_on_free=1: freed memory is zero, so that a live migration does not copy it.
+    mitigations=off and cryptomgr.notests: without KVM, mitigations and self-tests are a fifth of the boot; an emulated
+    CPU does not speculate.
     """
     words = ["console=ttyS0", "quiet", "panic=-1", "no_timer_check", "nowatchdog", "init_on_free=1"]
+    words += ["mitigations=off", "cryptomgr.notests"]
     words.append(f"poolhouse.name={name}")
     if probe:
         words.append("poolhouse.probe")

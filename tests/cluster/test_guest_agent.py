@@ -32,6 +32,8 @@ POOL: Json = {
     "metadata": {"name": "real", "namespace": "default"},
     "spec": {
         "replicas": 1,
+        # The pool replaces no claimed VM, because a second guest would take the processor time of the first.
+        "maxTotal": 1,
         "agent": {"tls": {"issuer": "Poolhouse"}},
         "claimPolicy": {"allowApplication": True},
         "template": {
@@ -91,7 +93,7 @@ async def test_an_application_runs_in_a_real_guest_that_waited_for_it(tmp_path_f
                 status = (await api.get(WARM_POOLS, "default", "real")).get("status", {})
                 return bool(status.get("readyReplicas") == 1)
 
-            # A guest without KVM needs ten seconds on an idle machine. The pool makes no other VM until it is claimed.
+            # A guest without KVM needs ten seconds on an idle machine.
             await eventually(is_ready, 400)
             await api.create(CLAIMS, CLAIM)
 

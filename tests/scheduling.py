@@ -2,19 +2,16 @@
 tests of files in `APART` are shared between workers.
 
 Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
-at the end.
+at the end. Files with a stack of their own come before the files that share `control_plane` and `simulated` of
+tests/cluster, which run until the end of the package.
 """
 
 from __future__ import annotations
 
 SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
-    "tests/cluster/test_doctor.py": "`whole` of tests/cluster",
-    "tests/cluster/test_monitoring.py": "`whole` of tests/cluster",
-    "tests/cluster/test_policy_stack.py": "`whole` of tests/cluster",
-    "tests/cluster/test_pool_outage.py": "`whole` of tests/cluster",
-    "tests/cluster/test_pods.py": "`pods_stack` of tests/cluster",
-    "tests/cluster/test_virtual_node": "`pods_stack` of tests/cluster",
+    "tests/cluster/whole/": "the stack of tests/cluster/whole",
+    "tests/cluster/pods/": "the stack of tests/cluster/pods",
     "tests/charts/test_certificates.py": "`control_plane` of several packages",
     "tests/charts/test_plain.py": "`control_plane` of several packages",
     "tests/portal/test_sessions.py": "`stack` of tests/portal",
@@ -29,7 +26,10 @@ FIRST = (
     "tests/e2e/test_",
     "tests/cluster/test_stack.py",
     "tests/docs/test_tasks.py",
+    "tests/cluster/test_guest_agent.py",
     "tests/cluster/test_guests.py",
+    "tests/cluster/whole/",
+    "tests/cluster/pods/",
     "tests/cluster/",
     "tests/charts/",
     "tests/console/",

@@ -35,12 +35,12 @@ async def eventually(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS
     return answer
 
 
-def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS) -> Any:
-    """`eventually` for tests without an event loop."""
+def wait_until(holds: Callable[[], Any], seconds: float = PATIENCE_SECONDS, again: float = AGAIN_SECONDS) -> Any:
+    """`eventually` for tests without an event loop. `again` is the pause before the next call."""
     deadline = time.monotonic() + seconds
     while not (answer := holds()):
         assert time.monotonic() < deadline, f"{_named(holds)}: not so within {seconds:g} s, but {answer!r}"
-        time.sleep(AGAIN_SECONDS)
+        time.sleep(again)
     return answer
 
 

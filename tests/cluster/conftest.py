@@ -14,7 +14,6 @@ from tests.cluster.claiming import Counter, counter
 from tests.cluster.pooling import Place, namespace
 from tests.conftest import bare_control_plane, stack
 
-EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
 ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "controllers")
 
 
@@ -45,22 +44,6 @@ async def guests(simulated: StackPaths) -> AsyncIterator[Place]:
     """A namespace of an API server whose VMs the simulated engine runs."""
     async with namespace(simulated.kubeconfig) as found:
         yield found
-
-
-@pytest.fixture(scope="package")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """A stack with a pool whose VMs run."""
-    paths = StackPaths(tmp_path_factory.mktemp("whole"))
-    with stack(paths, "--engine", "simulated", "--apply", str(EXAMPLE)):
-        yield paths
-
-
-@pytest.fixture(scope="package")
-def pods_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """A stack with a virtual node, and Kubernetes' scheduler and controllers of Pods."""
-    paths = StackPaths(tmp_path_factory.mktemp("virtual-node"))
-    with stack(paths, "--engine", "simulated", "--virtual-node", "--without", "defaulter"):
-        yield paths
 
 
 @pytest.fixture

@@ -86,17 +86,33 @@ def kill_supervisor(paths: StackPaths) -> set[int]:
     return {found.pid for found in find_processes(paths.dir)}
 
 
-# First, because the stack of the other tests takes processor time while it runs.
-def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
-    """In a directory of 120 characters: started at the same moment, detached, stopped by `down`, resumed without the
-    webhook, killed, and stopped by `down` again."""
-    one, two = StackPaths(tmp_path / ("x" * 120)), StackPaths(tmp_path / "two")
-    wanted = {one: ("--without", "engine", "--without", "controllers"), two: CONTROL_PLANE_ONLY}
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StackPaths, StackPaths]]:
+    """Two stacks that start at the same moment. The first test of this file ends the first one. The second one is
+    `whole`."""
+    parent = tmp_path_factory.mktemp("stacks")
+    one, paths = StackPaths(parent / ("x" * 120)), StackPaths(parent / "whole")
+    with ThreadPoolExecutor(1) as threads:
+        up = ("up", "--dir", str(one.dir), "--detach", "-o", "json", "--without", "engine", "--without", "controllers")
+        answer = threads.submit(poolhouse, *up)
+        with stack(paths, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
+            assert json.loads(answer.result())["phase"] == "ready"
+            yield one, paths
+    assert list(find_processes(paths.dir)) == []
+
+
+@pytest.fixture(scope="module")
+def whole(both: tuple[StackPaths, StackPaths]) -> StackPaths:
+    """The whole stack with the example pool, and certificates that live for 22 seconds."""
+    until(lambda: status(both[1]), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
+    return both[1]
+
+
+def test_a_stack_stops_and_resumes_beside_another_one(both: tuple[StackPaths, StackPaths]) -> None:
+    """In a directory of 120 characters: started at the same moment as another one, detached, stopped by `down`, resumed
+    without the webhook, killed, and stopped by `down` again."""
+    one, two = both
     try:
-        with ThreadPoolExecutor(2) as threads:
-            up = [("up", "--dir", str(paths.dir), "--detach", "-o", "json", *wanted[paths]) for paths in (one, two)]
-            answers = list(threads.map(lambda command: poolhouse(*command), up))
-        assert [json.loads(answer)["phase"] for answer in answers] == ["ready", "ready"]
         call(one, lambda api: api.create(CONFIG_MAPS, note("kept")))
         assert call(one, lambda api: api.list(CONFIGURATIONS))[0]
         kubeconfig, endpoints = one.kubeconfig.read_bytes(), json.loads(one.endpoints.read_text())
@@ -123,19 +139,9 @@ def test_a_stack_stops_and_resumes_beside_another_one(tmp_path: Path) -> None:
         kill_supervisor(one)
         poolhouse("down", "--dir", str(one.dir))
         assert list(find_processes(one.dir)) == []
+        assert status(two)["phase"] == "ready"
     finally:
-        for paths in (one, two):
-            poolhouse("down", "--dir", str(paths.dir))
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """The whole stack with the example pool, and certificates that live for 22 seconds."""
-    paths = StackPaths(tmp_path_factory.mktemp("whole"))
-    with stack(paths, "--engine", "simulated", "--certificate-hours", "0.006", "--apply", str(EXAMPLE)):
-        until(lambda: status(paths), lambda found: [pool["ready"] for pool in found["pools"] or ()] == [3])
-        yield paths
-    assert list(find_processes(paths.dir)) == []
+        poolhouse("down", "--dir", str(one.dir))
 
 
 def test_the_example_pool_runs_with_defaulted_hardware(whole: StackPaths) -> None:

@@ -21,7 +21,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.generate.prometheus import ask, running_prometheus
 from tests.waiting import PATIENCE_SECONDS, wait_until
 
-EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "pool.yaml"
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "pool.yaml"
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 KUBECTL = shutil.which("kubectl") or shutil.which("kubectl", path=str(Path(sys.executable).parent))
 pytestmark = pytest.mark.skipif(KUBECTL is None, reason="needs kubectl")
-EXAMPLE = Path(__file__).parents[2] / "examples" / "migration-policies.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "migration-policies.yaml"
 
 
 class Stack:

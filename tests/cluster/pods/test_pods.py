@@ -26,7 +26,7 @@ from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "pods"
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples" / "pods"
 ENDPOINT_SLICES = Resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice")
 STATEFUL_SETS = Resource("apps", "v1", "statefulsets", "StatefulSet")
 KINDS = (PODS, JOBS, CRON_JOBS, DEPLOYMENTS, STATEFUL_SETS, SERVICES, WARM_POOLS)

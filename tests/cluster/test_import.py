@@ -69,7 +69,7 @@ async def kubevirt_controller(place: Place) -> None:
                 await reconcile(place, pool)
         for vm in (await place.api.list(VMS, place.namespace))[0]:
             assert len([each for each in vm["metadata"]["ownerReferences"] if each.get("controller")]) == 1
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
 
 
 async def reconcile(place: Place, pool: Json) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from click.testing import CliRunner
+
 from controllers.pool.observe import POOLS
 from poolhouse.api.kinds import meta
+from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import NODES, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
@@ -51,9 +53,8 @@ async def test_a_lost_node_is_named_until_it_is_back(whole: StackPaths) -> None:
 
 async def command(kubeconfig: Path, *words: str) -> str:
     """The output of a command, which may exit with another code than 0."""
-    arguments = ("-m", "poolhouse.cli.main", *words, "--kubeconfig", str(kubeconfig))
-    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, stdout=asyncio.subprocess.PIPE)
-    return (await process.communicate())[0].decode()
+    done = await asyncio.to_thread(CliRunner().invoke, poolhouse, [*words, "--kubeconfig", str(kubeconfig)])
+    return done.stdout
 
 
 async def _set_lost(api: Api, node: str, value: str | None) -> None:

@@ -26,7 +26,6 @@ from tests.e2e.scope import CLAIMS, POOLS, WARM_POOLS, Scope
 from tests.e2e.target import OPTIONS, Target, embedded_patience, read_target
 from tests.waiting import until
 
-HERE = Path(__file__).parent
 REMOVAL_SECONDS = 180.0
 
 
@@ -49,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if HERE in item.path.parents and item.get_closest_marker("offline") is None:
+        if item.nodeid.startswith("tests/e2e/") and item.get_closest_marker("offline") is None:
             item.add_marker(pytest.mark.slow)
             item.add_marker(pytest.mark.libvirt)
 

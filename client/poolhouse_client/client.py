@@ -10,8 +10,12 @@ edit, delete, watch, wait and wait_ready. Errors of the API server are `ApiError
 request, see `poolhouse.errors`. Every call has a deadline.
 """
 
-from ._async import AsyncClaimedVM, AsyncClaims, AsyncClient, AsyncObjects, AsyncPools
-from ._sync import ClaimedVM, Claims, Client, Objects, Pools
+from ._async import AsyncClient
+from ._async_claims import AsyncClaimedVM, AsyncClaims
+from ._async_objects import AsyncObjects, AsyncPools
+from ._sync import Client
+from ._sync_claims import ClaimedVM, Claims
+from ._sync_objects import Objects, Pools
 from .connection import ConfigError, Connection
 from .errors import (
     AlreadyExists,

@@ -7,6 +7,7 @@ ever. asyncio can cancel a request. For the sync client, each operation on a con
 from __future__ import annotations
 
 import asyncio
+import random
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from urllib.request import getproxies, proxy_bypass
 import httpcore
 import httpx
 
+from .errors import ApiError
+
+PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.25, 10.0
 LEAST_SECONDS = 0.001
 """0 would make a socket non-blocking"""
 PIECE_BYTES = 16 * 1024
@@ -205,3 +209,9 @@ class _Backend(httpcore.NetworkBackend):
 
     def _connect(self, address: str, port: int, timeout: float | None, *options: Any) -> httpcore.NetworkStream:
         return _Stream(self._backend.connect_tcp(address, port, Deadline.left(timeout), *options))
+
+
+def pause_seconds(error: ApiError, attempt: int) -> float:
+    """The pause before a request is repeated. It grows with the attempts, and is at least what the server asks for."""
+    growing: float = min(MAX_PAUSE_SECONDS, PAUSE_SECONDS * 2 ** min(attempt, 10)) * random.uniform(0.5, 1.0)
+    return max(growing, error.retry_after_seconds or 0.0)

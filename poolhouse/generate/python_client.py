@@ -38,7 +38,7 @@ def files() -> dict[Path, str]:
     return {
         CLIENT / "models.py": models(),
         CLIENT / "errors.py": _errors(),
-        CLIENT / "_sync.py": to_sync((ROOT / CLIENT / "_async.py").read_text()),
+        **{CLIENT / path.name.replace("async", "sync"): to_sync(path) for path in (ROOT / CLIENT).glob("_async*.py")},
     }
 
 
@@ -166,6 +166,7 @@ def _errors() -> str:
 
 
 SYNC = (
+    (r"\b_async", "_sync"),
     (r"\basync (def|with|for)\b", r"\1"),
     (r"\bawait ", ""),
     (r"\basyncio\.sleep\b", "time.sleep"),
@@ -188,12 +189,13 @@ SYNC = (
 """what differs in the sync half of the client"""
 
 
-def to_sync(text: str) -> str:
+def to_sync(path: Path) -> str:
+    text = path.read_text()
     for pattern, other in SYNC:
         text = re.sub(pattern, other, text, flags=re.MULTILINE)
     title, rest = text.split("\n", 1)
     quotes = '"""'
-    return f"{title.removesuffix(quotes)} {NOTE} from _async.py.{quotes}\n{rest}"
+    return f"{title.removesuffix(quotes)} {NOTE} from {path.name}.{quotes}\n{rest}"
 
 
 if __name__ == "__main__":

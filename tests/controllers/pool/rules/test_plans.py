@@ -24,6 +24,7 @@ from controllers.pool.actions import (
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import Pool, PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
+from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, template, vm, vmi
 
@@ -31,6 +32,9 @@ RECREATE = {"proactive": {"replacePolicy": "Recreate"}}
 SURGE = {"proactive": {"maxSurge": 1}}
 SNAPSHOT = {"proactive": {"snapshotBeforeUpdate": True}}
 UNMANAGED: dict[str, Any] = {"unmanaged": {}}
+OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
+CONFLICT = Failure("DiskConflict", "root is also pool db's")
+REBOOTS = vmi("web-1", revision="r0", phase="Running", ends_at_reboot=True)
 FAILING = {"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff"}
 RUNNING_OLD = vmi("web-1", revision="r0")
 WITH_SIZES = template(
@@ -122,6 +126,16 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
                 )
             ],
             id="an update that replaces a disk",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, updateStrategy=OPPORTUNISTIC), old(1, vmi=REBOOTS)),
+            [replace(UPDATE, reason="its guest gets the template when it reboots")],
+            id="an opportunistic update of a VM that starts anew when its guest reboots",
+        ),
+        pytest.param(
+            snapshot(1, old(1), disk_conflict=CONFLICT),
+            [UPDATE],
+            id="an update that adds no disk to a conflict of names",
         ),
         pytest.param(
             snapshot(1, old(1), revision_saved=False),
@@ -331,7 +345,27 @@ def test_when_the_pool_looks_at_its_snapshots_again(found: list[VMSnapshot], sec
             id="a new disk that another owner has",
         ),
         pytest.param(
-            snapshot(a_pool(1, updateStrategy={"opportunistic": {}}), old(1)),
+            snapshot(1, vm("db-1", revision="r0")),
+            "its name does not match the pool's pattern web-NUMBER, so it has no template",
+            id="a VM with the name of another pool",
+        ),
+        pytest.param(
+            snapshot(1, old(1, disks=()), disk_conflict=CONFLICT),
+            "root is also pool db's",
+            id="a new disk that a VM of another pool could have",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, updateStrategy=OPPORTUNISTIC), vm(1, vmi=REBOOTS)),
+            "the update strategy is opportunistic: its guest gets the template when it reboots",
+            id="a restart that is left to the guest",
+        ),
+        pytest.param(
+            snapshot(1, vm(1, vmi=RUNNING_OLD, run_strategy="Once")),
+            "its run strategy is Once: it gets the new template at its next start",
+            id="a VM that nothing would start again",
+        ),
+        pytest.param(
+            snapshot(a_pool(1, updateStrategy=OPPORTUNISTIC), old(1)),
             "the update strategy is opportunistic, and it is not halted",
             id="an opportunistic update",
         ),

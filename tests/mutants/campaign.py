@@ -14,7 +14,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from tests.mutants.mutants import Candidate, Mutant, candidates
-from tests.mutants.processes import MYPY, SURVIVED, check_types, in_a_process
+from tests.mutants.processes import MYPY, MYPY_CACHE, SURVIVED, check_types, in_a_process
 from tests.mutants.reasons import REASONS
 from tests.mutants.targets import Target
 
@@ -38,12 +38,15 @@ class Result:
 
 
 def copy_of(root: Path, folder: Path) -> None:
-    """What git knows below `root`, with changes that are not committed. The mutants are written there."""
+    """What git knows below `root`, with changes that are not committed, and mypy's cache. The mutants are written
+    there."""
     listed = subprocess.run(["git", "-C", str(root), "ls-files", "-z"], check=True, capture_output=True).stdout
     for name in filter(None, listed.decode().split("\0")):
         if (root / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(root / name, folder / name)
+    if (root / MYPY_CACHE).is_dir():
+        shutil.copytree(root / MYPY_CACHE, folder / MYPY_CACHE)
 
 
 class Campaign:

@@ -14,6 +14,7 @@ from pathlib import Path
 MEMORY = 4 * 1024**3
 """limit for a mutant that appends to a list for ever"""
 PR_SET_PDEATHSIG = 1
+MYPY_CACHE = ".mypy_cache"
 
 KILLED, SURVIVED, TIMED_OUT, MYPY = "killed", "survived", "timed out", "mypy"
 """outcomes of a mutant; mypy notices those of the last kind, and no test has to"""
@@ -67,7 +68,7 @@ def in_a_process(root: Path, tests: Iterable[str], cpu_seconds: float, seconds: 
 
 def check_types(root: Path, paths: Iterable[str]) -> bool:
     """Whether mypy finds no error in these files. It reads what they import from its cache."""
-    command = [sys.executable, "-m", "mypy", "--cache-dir", str(root / ".mypy_cache"), *paths]
+    command = [sys.executable, "-m", "mypy", "--cache-dir", str(root / MYPY_CACHE), *paths]
     return subprocess.run(command, cwd=root, stdin=subprocess.DEVNULL, capture_output=True, check=False).returncode == 0
 
 

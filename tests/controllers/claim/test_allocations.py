@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from controllers.claim.allocator import Allocator, Stores, select_pool
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import Claim, ClaimRecord, Failure
+from controllers.claim.snapshot import Claim, ClaimRecord, Failure, Timeline
 from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, parse_warm_pool
 from controllers.warmpool.warm_vm import WarmVM
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm
-from tests.controllers.warmpool.builders import a_cache, a_pool, a_vm, ago
+from tests.controllers.warmpool.builders import NOW, a_cache, a_pool, a_vm, ago
 
 POOL = a_pool()
 ONE_PER_NAMESPACE = a_pool(claimPolicy={"maxPerNamespace": 1})
@@ -93,6 +95,50 @@ def over_quota(found: Allocator) -> bool:
 )
 def test_a_claim_without_a_pool_learns_why(name: str | None, pools: list[Any], reason: str, message: str) -> None:
     assert select_pool(a_claim(poolName=name), pools) == Failure(reason, message)
+
+
+def test_a_requester_has_as_many_vms_as_claims_were_not_released() -> None:
+    found = an_allocator()
+    for uid in ("1", "2", "3"):
+        found.quotas.charge(uid, POOL.key, "ann")
+    found.quotas.release("1")
+    ann = a_claim(uid="other", annotations={meta.REQUESTER: "ann"})
+    assert found.quotas.exceeded(ann, a_pool(claimPolicy={"maxPerUser": 2})) is not None
+    assert found.quotas.exceeded(ann, a_pool(claimPolicy={"maxPerUser": 3})) is None
+    assert found.quotas.exceeded(ann, a_pool(claimPolicy={"maxPerNamespace": 2})) is not None
+    assert found.quotas.exceeded(ann, a_pool(claimPolicy={"maxPerNamespace": 3})) is None
+
+
+@pytest.mark.parametrize(
+    ("served", "order"),
+    [
+        pytest.param(True, ["bob", "second"], id="a claim that got a ready VM: it is bob's turn"),
+        pytest.param(False, ["second", "bob"], id="a claim that boots a VM of its own: ann has got no ready VM"),
+    ],
+)
+def test_whose_turn_is_next(served: bool, order: list[str]) -> None:
+    found = an_allocator(a_vm("a"))
+    claims = [
+        a_claim(uid=uid, creationTimestamp=ago(age), annotations={meta.REQUESTER: requester})
+        for uid, requester, age in (("first", "ann", 9), ("second", "ann", 8), ("bob", "bob", 7))
+    ]
+    for each in claims:
+        found.join_queue(each, POOL, ClaimRecord())
+    if served:
+        found.reserve(claims[0], POOL, a_vm("a"), ClaimRecord())
+    else:
+        found.begin_creation(claims[0], POOL, "web-c", ClaimRecord())
+    assert found.queue(POOL.uid).first(9) == order
+    found.leave_queues("second")
+    assert found.queue(POOL.uid).first(9) == ["bob"]
+
+
+def test_claims_of_one_second_are_served_as_they_were_observed() -> None:
+    found = an_allocator()
+    for number, uid in enumerate(("b", "a")):
+        record = ClaimRecord(timeline=Timeline(observed=NOW + timedelta(milliseconds=number)))
+        found.join_queue(a_claim(uid=uid), POOL, record)
+    assert found.queue(POOL.uid).first(9) == ["b", "a"]
 
 
 @pytest.mark.parametrize(

@@ -211,6 +211,13 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
             id="a replaced disk before the deletion of its VM",
         ),
         pytest.param(
+            with_disks(
+                replace(a_pool(0, lifecycleHooks=[]), removals=frozenset({"u-web-1"})), exchanged("new-1", ready=False)
+            ),
+            [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: an update has replaced the disk")],
+            id="a disk that is being retained anyway",
+        ),
+        pytest.param(
             with_disks(a_pool(2, autohealing={}), exchanged("root-1", **FAILING), vm(2, disk_templates="root=h1")),
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: the VM is about to be replaced")],
             id="a replaced disk before the replacement of its VM",

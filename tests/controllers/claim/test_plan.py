@@ -226,7 +226,7 @@ def kind(step: Step) -> Any:
             id="after the grace period",
         ),
         pytest.param(
-            snapshot(a_claim(creationTimestamp=ago(301))),
+            snapshot(a_claim(creationTimestamp=ago(300))),
             ("Failed", "BindTimeout"),
             id="within the grace period no VM is created",
         ),

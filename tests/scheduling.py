@@ -2,8 +2,8 @@
 tests of files in `APART` are shared between workers.
 
 Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
-at the end. Files with a stack of their own come before the files that share `control_plane` and `simulated` of
-tests/cluster, which run until the end of the package.
+at the end. The files of a package come one after the other, because its servers run until its last test, and servers at
+rest take processor time too. `control_plane` of tests/cluster runs until the end of tests/cluster.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ FIRST = (
     "tests/cluster/test_guests.py",
     "tests/cluster/whole/",
     "tests/cluster/pods/",
+    "tests/cluster/simulated/",
     "tests/cluster/",
     "tests/charts/",
     "tests/console/",

@@ -29,8 +29,8 @@ from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.claiming import Counter, counter, every
-from tests.cluster.conftest import ALONE
 from tests.cluster.pooling import until
+from tests.cluster.simulated.conftest import ALONE
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.cluster.warm_pools import controllers
 from tests.conftest import stack

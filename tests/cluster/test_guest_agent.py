@@ -12,7 +12,7 @@ from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
-from tests.cluster.test_engine import delete_all
+from tests.cluster.simulated.test_engine import delete_all
 from tests.conftest import RUNS_GUESTS, stack
 from tests.resources import ROLE_BINDINGS
 from tests.waiting import eventually

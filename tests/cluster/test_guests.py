@@ -25,7 +25,7 @@ from poolhouse.stack.engine.qemu import capabilities
 from poolhouse.stack.engine.resources import MIGRATIONS, RESTORES, SNAPSHOTS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import worker_uid
-from tests.cluster.test_engine import (
+from tests.cluster.simulated.test_engine import (
     asked,
     delete_all,
     kill,

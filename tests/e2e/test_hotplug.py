@@ -11,7 +11,7 @@ from defaulter.contract import undefaulted_fields
 from poolhouse.api.kinds.meta import UNDEFAULTED
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
-from tests.cluster.test_engine import vm
+from tests.cluster.simulated.test_engine import vm
 from tests.cluster.test_guests import UP, Console, hardware
 from tests.e2e.scope import VM_REQUESTS, Json, Scope
 from tests.waiting import eventually

@@ -13,7 +13,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMS
 from tests.cluster.claiming import Counter
-from tests.cluster.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
+from tests.cluster.simulated.test_warm_chaos import MAX_TOTAL, Users, why_not_at_rest
 from tests.cluster.warm_invariants import InvariantChecker
 from tests.histories.api_server import Change
 from tests.histories.history import Act, History

@@ -14,7 +14,7 @@ import pytest
 from poolhouse.stack.paths import StackPaths
 from tests.ports import free_port
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 SCRIPTS = ROOT / ".github" / "scripts"
 PATH = f"{os.environ['PATH']}:{ROOT / '.venv' / 'bin'}"
 DOCKER = r"""#!/usr/bin/env bash

@@ -18,8 +18,8 @@ from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, template, until
+from tests.cluster.simulated.test_pool_rollout import bigger, complete, runs
 from tests.cluster.test_pool_cli import Shell
-from tests.cluster.test_pool_rollout import bigger, complete, runs
 
 Json = dict[str, Any]
 

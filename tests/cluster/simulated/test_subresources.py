@@ -13,7 +13,7 @@ from poolhouse.runtime.errors import ApiError, Conflict
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, namespace, template
-from tests.cluster.test_engine import vm
+from tests.cluster.simulated.test_engine import vm
 from tests.cluster.test_pool import condition
 from tests.waiting import eventually, until
 

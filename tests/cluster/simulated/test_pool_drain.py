@@ -22,7 +22,7 @@ from poolhouse.runtime.resource import NODES, PODS, VMIS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.guards import MESSAGE, budgets_refused
 from tests.cluster.pooling import Place, controller, eventually, template, until
-from tests.cluster.test_pool_rollout import complete
+from tests.cluster.simulated.test_pool_rollout import complete
 
 Json = dict[str, Any]
 

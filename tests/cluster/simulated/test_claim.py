@@ -45,7 +45,7 @@ from tests.resources import ROLE_BINDINGS, ROLES
 
 Json = dict[str, Any]
 
-CI = Path(__file__).parents[2] / "examples" / "ci"
+CI = Path(__file__).parents[3] / "examples" / "ci"
 CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 """in the test that kills controllers"""
 
@@ -269,7 +269,7 @@ async def said_of_secrets(desk: Counter) -> bool:
 
 async def allow_secrets(desk: Counter) -> None:
     """As the documentation says."""
-    shown = Path(__file__).parents[2].joinpath("docs/reference/personalization.md").read_text()
+    shown = Path(__file__).parents[3].joinpath("docs/reference/personalization.md").read_text()
     (section,) = (each for each in re.findall(r"```yaml\n(.*?)```", shown, re.DOTALL) if "kind: RoleBinding" in each)
     for document in yaml.safe_load_all(section):
         document["metadata"]["namespace"] = desk.namespace

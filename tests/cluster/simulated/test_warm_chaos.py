@@ -1,6 +1,6 @@
 """Random acts of users, faults and crashes, with claims and pools of simulated guests on a real API server.
 
-    POOLHOUSE_CHAOS_SEED=any POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/test_warm_chaos.py
+    POOLHOUSE_CHAOS_SEED=any POOLHOUSE_CHAOS_SECONDS=600 pytest tests/cluster/simulated/test_warm_chaos.py
 
 A run that fails prints its seed. The same seed makes the same choices again, at other moments.
 """

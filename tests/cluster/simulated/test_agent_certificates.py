@@ -19,7 +19,7 @@ from poolhouse.runtime.resource import NAMESPACES, SECRETS, VMS
 from poolhouse.service.certificates import KeyPair
 from poolhouse.stack.install import apply
 from tests.cluster.claiming import Counter
-from tests.cluster.test_applications import with_network
+from tests.cluster.simulated.test_applications import with_network
 from tests.cluster.warm_pools import controllers
 from tests.controllers.warmpool.builders import a_vm
 from tests.waiting import eventually

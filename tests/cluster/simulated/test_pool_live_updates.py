@@ -14,8 +14,8 @@ from poolhouse.runtime.resource import KUBEVIRTS, NODES, VMIS, Resource
 from poolhouse.stack.engine.resources import MIGRATIONS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, instancetype, template, until
+from tests.cluster.simulated.test_pool_rollout import complete, runs
 from tests.cluster.test_pool import condition, said, status
-from tests.cluster.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
 

@@ -11,8 +11,8 @@ from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import VMIS
 from tests.cluster.pooling import Place, template, until
+from tests.cluster.simulated.test_pool_rollout import complete, running
 from tests.cluster.test_pool import condition, said, status
-from tests.cluster.test_pool_rollout import complete, running
 
 __all__ = ["running"]
 

@@ -27,8 +27,8 @@ from poolhouse.runtime.events import EVENTS
 from poolhouse.service.prometheus import Prometheus, PrometheusError, PrometheusServer
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.pooling import Place, controller, until
+from tests.cluster.simulated.test_pool_rollout import bigger, complete
 from tests.cluster.test_pool import condition, said, status
-from tests.cluster.test_pool_rollout import bigger, complete
 from tests.generate.prometheus import ask, running_prometheus
 from tests.ports import free_port
 from tests.tokens import token_of

@@ -23,7 +23,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, namespace, template, until
-from tests.cluster.test_pool_rollout import complete, runs
+from tests.cluster.simulated.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
 

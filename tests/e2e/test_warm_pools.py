@@ -22,7 +22,8 @@ def warm(scope: Scope, **spec: Any) -> Json:
 )
 async def test_claim(scope: Scope, mode: str, launch: str, record_property: Callable[[str, Any], None]) -> None:
     """A claim gets a waiting VM, and gives it back"""
-    await scope.create(WARM_POOLS, "warm", warm(scope, standby={"mode": mode}))
+    # Without a limit the pool would start another guest beside the claimed one.
+    await scope.create(WARM_POOLS, "warm", warm(scope, standby={"mode": mode}, maxTotal=1))
     await scope.becomes(lambda: ready(scope), 1)
     await scope.create(CLAIMS, "mine", {"poolName": "warm"})
     await scope.becomes(lambda: phase(scope, "mine"), "Ready")

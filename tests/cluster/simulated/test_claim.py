@@ -844,7 +844,7 @@ async def test_runners_of_actions_runner_controller_run_in_vms(
         command = command_of(CI / "arc-values.yaml", "runner")
         outdated = github.configuration("a", exit=7)  # the controller then gives up the runner
         assert (await guests.run(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=outdated))[0] == 7
-        endless = "for _ in $(seq 300); do [ ! -e ../end ] || break; sleep 0.1; done"
+        endless = "for _ in $(seq 300); do [ ! -e ../../end ] || break; sleep 0.1; done"
         github.jobs[1] = {"id": 1, "script": endless, "state": "assigned"}
         pod = await guests.start(*command, ACTIONS_RUNNER_INPUT_JITCONFIG=github.configuration("b"))
         await until(lambda: done(github), {1: "running"})

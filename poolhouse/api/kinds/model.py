@@ -24,7 +24,6 @@ from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from poolhouse.api.apimachinery.quantity import DECIMAL
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.field_docs import field_docs
 
 VALIDATE_TEMPLATES = {"validate": "templates"}
 """context for pydantic that includes VM templates in the validation"""
@@ -52,6 +51,7 @@ class Model(BaseModel):
         frozen=True,
         strict=True,
         extra="ignore",
+        use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     hints: ClassVar[Mapping[str, str]] = {}
@@ -65,8 +65,6 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         schema = handler(core_schema)
         target = handler.resolve_ref_schema(schema)
-        for name, text in field_docs(cls).items():
-            target["properties"][cls.model_fields[name].alias or name].setdefault("description", text)
         if cls.rules:
             target["x-rules"] = cls.rules
         if cls.hints:

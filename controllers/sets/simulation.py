@@ -11,8 +11,10 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.planner import Planner, PlanTooExpensive
+from defaulter.contract import excessive_sizes
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
+from poolhouse.api.kinds.checks.metadata import is_label
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
@@ -109,31 +111,41 @@ class PlanEndpoint:
     """Adds to the snapshot what the stores do not have."""
 
     async def __call__(self, document: Json, token: str) -> Answer:
-        document = self.kind.normalize(document)
-        problems = self.kind.problems(document)
-        if not problems and not at(document, "metadata", "name"):
-            problems = [Problem("metadata.name", "is missing; an object without a name has no plan")]
-        # Only a known token learns what is wrong with the document.
-        namespace = "default" if problems else document["metadata"].get("namespace") or ""
-        denied = await authorize_list(self.api, token, self.resource, namespace)
-        if denied and not (problems and denied[0] == 403):
+        # Only a caller with the right has the document checked, because a check takes as long as the document is large.
+        given = typed(str, document, "metadata", "namespace") or ""
+        namespace = given if is_label(given) else ""
+        denied = await authorize_list(self.api, token, self.resource, namespace or "default")
+        if denied and (namespace or denied[0] != 403):
             return denied
-        if problems:
-            return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
-        if self.observe is None:
-            return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
-        snapshot = self.observe(document)
-        if isinstance(snapshot, InvalidSpec):
-            return 422, problem_body(snapshot.problem, "spec")
-        if self.complete is not None:
-            snapshot = await self.complete(snapshot)
-        of = f"plan of {self.kind.plural}", (namespace, document["metadata"]["name"])
+        of = f"plan of {self.kind.plural}", (namespace, str(at(document, "metadata", "name")))
         try:
+            document, problems = await self.planner.run(of, self._checked, document)
+            if problems:
+                return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
+            if not namespace and (denied := await authorize_list(self.api, token, self.resource, namespace)):
+                return denied
+            if self.observe is None:
+                return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
+            snapshot = self.observe(document)
+            if isinstance(snapshot, InvalidSpec):
+                return 422, problem_body(snapshot.problem, "spec")
+            if self.complete is not None:
+                snapshot = await self.complete(snapshot)
             return 200, await self.planner.run(of, self.answer, snapshot, self.api.now())
         except PlanTooExpensive as error:
             return 503, problem_body(f"the plan {error}")
         finally:
             self.planner.forget(of)
+
+    def _checked(self, document: Json) -> tuple[Json, list[Problem]]:
+        """The document in the form of the newest version, and its problems."""
+        if excessive := list(excessive_sizes(document)):
+            return document, excessive
+        document = self.kind.normalize(document)
+        problems = list(self.kind.problems(document))
+        if not problems and not at(document, "metadata", "name"):
+            problems = [Problem("metadata.name", "is missing; an object without a name has no plan")]
+        return document, problems
 
 
 async def authenticate(api: Api, token: str) -> Answer | None:

@@ -1,11 +1,14 @@
 """Serves POST endpoints that accept and return a JSON object. The caller's token authorizes the request."""
 
+import hashlib
 import json
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
-from poolhouse.service.request_body import BodyReader, RequestRefused
+from poolhouse.service.cpu_lane import BudgetSpent, CpuLane, compute
+from poolhouse.service.request_body import BodyReader, RequestRefused, parse
 from poolhouse.service.strict_json import Json
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
@@ -15,7 +18,11 @@ Authenticate = Callable[[str], Awaitable[tuple[int, Json] | None]]
 
 log = logging.getLogger(__name__)
 
-MAX_IN_FLIGHT = 4
+MAX_IN_FLIGHT = 32
+MAX_IN_FLIGHT_OF_CALLER = 4
+"""limit for the requests of one token, so that one caller does not take the places of all"""
+PARSE_SECONDS = 1.0
+"""limit for the processor time of a body; the largest take half of it"""
 HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
     401: [(b"www-authenticate", b"Bearer")],
     405: [(b"allow", b"POST")],
@@ -26,34 +33,46 @@ HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
 
 
 def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Authenticate) -> Any:
-    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses
-    requests beyond `MAX_IN_FLIGHT`, so that endpoints cannot block the service.
+    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses requests
+    beyond `MAX_IN_FLIGHT` and `MAX_IN_FLIGHT_OF_CALLER`, so that endpoints cannot block the service.
 
-    An endpoint authenticates the caller. A body that is no object reaches none, so `authenticate` does it instead."""
-    bodies = BodyReader()
-    in_flight = 0
+    A token that nobody knows is refused before its body is read. Bodies are parsed beside the event loop, in turns of
+    their callers."""
+    bodies, lane = BodyReader(), CpuLane(budget_seconds=PARSE_SECONDS, max_per_tenant=MAX_IN_FLIGHT_OF_CALLER)
+    in_flight: Counter[str] = Counter()
+
+    async def answer_request(scope: Any, receive: Any, token: str, caller: str) -> tuple[int, Json]:
+        try:
+            if refused := await authenticate(token):
+                return refused
+            async with bodies.raw(scope, receive) as body:
+                with lane.enter(caller, len(body)):
+                    document = await compute(parse, body)
+                return await endpoints[scope["path"]](document, token)
+        except RequestRefused as error:
+            return error.status, problem_body(error.message)
+        except BudgetSpent:
+            return 413, problem_body(f"the body needs more than {PARSE_SECONDS:g} s of processor time")
+        except Exception:
+            log.exception("%s failed", scope["path"])
+            return 500, problem_body("internal error; the service's log has the details")
 
     async def serve_endpoint(scope: Any, receive: Any, send: Any) -> None:
-        nonlocal in_flight
         token = bearer_token(scope["headers"])
         if not token:
             await _send(send, 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN"))
             return
-        if in_flight >= MAX_IN_FLIGHT:
+        caller = hashlib.sha256(token.encode()).hexdigest()
+        if in_flight.total() >= MAX_IN_FLIGHT or in_flight[caller] >= MAX_IN_FLIGHT_OF_CALLER:
             await _send(send, 429, problem_body("too many requests at once; try again in a second"))
             return
-        in_flight += 1
+        in_flight[caller] += 1
         try:
-            async with bodies.json(scope, receive) as document:
-                status, body = await endpoints[scope["path"]](document, token)
-        except RequestRefused as error:
-            refused = await authenticate(token) if error.status == 400 else None
-            status, body = refused or (error.status, problem_body(error.message))
-        except Exception:
-            log.exception("%s failed", scope["path"])
-            status, body = 500, problem_body("internal error; the service's log has the details")
+            status, body = await answer_request(scope, receive, token, caller)
         finally:
-            in_flight -= 1
+            in_flight[caller] -= 1
+            if not in_flight[caller]:
+                del in_flight[caller]
         await _send(send, status, body)
 
     async def outer(scope: Any, receive: Any, send: Any) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import httpx
 import pytest
 
-from poolhouse.service.json_api import MAX_IN_FLIGHT, with_endpoints
+from poolhouse.service.json_api import MAX_IN_FLIGHT, MAX_IN_FLIGHT_OF_CALLER, with_endpoints
 from poolhouse.service.request_body import MAX_BODY_BYTES
 
 Json = dict[str, Any]
@@ -76,7 +77,7 @@ async def test_a_request_without_a_token_is_refused(given: str) -> None:
     assert "Bearer" in answer.json()["problems"][0]["message"]
 
 
-async def test_requests_beyond_the_limit_are_refused() -> None:
+async def test_one_caller_does_not_take_the_places_of_others() -> None:
     go = asyncio.Event()
 
     async def slow(document: Json, token: str) -> tuple[int, Json]:
@@ -84,9 +85,52 @@ async def test_requests_beyond_the_limit_are_refused() -> None:
         return 200, {}
 
     async with client(slow) as http, asyncio.TaskGroup() as group:
-        asked = [group.create_task(http.post("/ask", json={})) for _ in range(MAX_IN_FLIGHT)]
+        asked = [group.create_task(http.post("/ask", json={})) for _ in range(MAX_IN_FLIGHT_OF_CALLER)]
         for _ in range(10):
             await asyncio.sleep(0)
         assert (await http.post("/ask", json={})).status_code == 429
+        another = group.create_task(http.post("/ask", json={}, headers={"Authorization": "Bearer another"}))
+        go.set()
+    assert [task.result().status_code for task in (*asked, another)] == [200] * (MAX_IN_FLIGHT_OF_CALLER + 1)
+
+
+async def test_callers_together_are_limited_too() -> None:
+    go = asyncio.Event()
+
+    async def slow(document: Json, token: str) -> tuple[int, Json]:
+        await go.wait()
+        return 200, {}
+
+    async with client(slow) as http, asyncio.TaskGroup() as group:
+        headers = [{"Authorization": f"Bearer {number}"} for number in range(MAX_IN_FLIGHT + 1)]
+        asked = [group.create_task(http.post("/ask", json={}, headers=each)) for each in headers[1:]]
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert (await http.post("/ask", json={}, headers=headers[0])).status_code == 429
         go.set()
     assert [task.result().status_code for task in asked] == [200] * MAX_IN_FLIGHT
+
+
+async def test_the_body_of_a_token_that_nobody_knows_is_not_read() -> None:
+    async def nobody(token: str) -> tuple[int, Json]:
+        return 401, {}
+
+    async def never_read() -> AsyncIterator[bytes]:
+        raise AssertionError("the body was read")
+        yield b""
+
+    transport = httpx.ASGITransport(app=with_endpoints(other, {"/ask": echo}, nobody))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here", headers=HEADERS) as http:
+        assert (await http.post("/ask", content=never_read())).status_code == 401
+
+
+async def test_a_body_is_parsed_beside_the_event_loop() -> None:
+    async with client() as http:
+        keys = {f"k{number}": number for number in range(100_000)}
+        asked = asyncio.create_task(http.post("/ask", json=keys))
+        turns = 0
+        while not asked.done():
+            turns += 1
+            await asyncio.sleep(0)
+    assert asked.result().status_code == 200
+    assert turns > 100, "the event loop runs meanwhile"

@@ -14,6 +14,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.evictions import ALL_VMIS
+from controllers.shared.planner import PlanTooExpensive
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
@@ -177,3 +178,27 @@ async def test_only_a_caller_that_may_list_vms_gets_their_names(allowed: bool | 
     status, answer = await asked(stores(a_vm := vm(1), pool=a_pool(1)), document(0), allowed)
     assert status == expected
     assert a_vm.name not in str(answer)
+
+
+async def test_only_a_caller_that_may_list_vms_has_a_document_checked() -> None:
+    status, _ = await asked(stores(), document("many"), allowed=False)
+    assert status == 403
+
+
+class TooExpensive(InlinePlanner):
+    async def run(self, *arguments: Any, **named: Any) -> Any:
+        raise PlanTooExpensive(5.0)
+
+
+async def test_a_document_is_checked_within_the_budget_of_a_plan() -> None:
+    endpoint = PlanEndpoint(cast(Api, Reviews(allowed=True)), VMS, POOL, TooExpensive(), answer)
+    assert (await endpoint(document(2), "token"))[0] == 503
+
+
+async def test_excessive_documents_are_refused_before_all_other_checks() -> None:
+    disks = [{"metadata": {"name": f"d{number}"}, "spec": {}} for number in range(60_000)]
+    large = document(2)
+    large["spec"]["template"]["spec"]["dataVolumeTemplates"] = disks
+    status, found = await asked(stores(), large)
+    assert status == 422
+    assert len(found["problems"]) == 1

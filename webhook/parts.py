@@ -38,7 +38,7 @@ class WebhookParts:
     lane: CpuLane = field(default_factory=lambda: CpuLane(budget_seconds=1.0, max_per_tenant=32))
     """for the computations of costly requests. The largest VM within the bounds takes about half a second."""
     max_queries_in_flight: int = 32
-    """Limit for all callers, because a caller with a new token in each request evades the rate limiter."""
+    """Limit for all callers. A token may hold a quarter of them, and an address half."""
 
     def lane_of(self, body: bytes, tenant: str) -> AbstractContextManager[None]:
         """Enters the lane with a costly body."""

@@ -2,6 +2,7 @@
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -55,27 +56,39 @@ class Document:
 
 
 class InFlightLimit:
-    """Limits the rate of queries of each caller, and the number of queries in flight."""
+    """Limits the rate of queries of each caller, and the number of queries in flight: of a token to a quarter of all,
+    and of an address to half, because a caller with a new token in each query is many callers."""
 
     def __init__(self, parts: WebhookParts) -> None:
         self._parts = parts
-        self._in_flight = 0
+        self._of_caller: Counter[str] = Counter()
+        self._of_address: Counter[str] = Counter()
 
     @contextmanager
     def slot(self, token: str, address: str) -> Iterator[None]:
         caller, now = hashlib.sha256(token.encode()).hexdigest(), monotonic()
         wait = self._parts.address_limiter.wait_seconds(address, now)
         wait = wait or self._parts.rate_limiter.wait_seconds(caller, now)
-        if not wait and self._in_flight >= self._parts.max_queries_in_flight:
+        most = self._parts.max_queries_in_flight
+        if not wait and (
+            self._of_address.total() >= most
+            or self._of_address[address] >= most // 2
+            or self._of_caller[caller] >= most // 4
+        ):
             wait = 1.0
         if wait:
             message = f"too many requests; try again in {math.ceil(wait)} s"
             raise RequestRefused(429, message, retry_after_seconds=wait)
-        self._in_flight += 1
+        held = ((self._of_caller, caller), (self._of_address, address))
+        for counter, key in held:
+            counter[key] += 1
         try:
             yield
         finally:
-            self._in_flight -= 1
+            for counter, key in held:
+                counter[key] -= 1
+                if not counter[key]:
+                    del counter[key]
 
 
 async def caller_token(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from defaulter.contract import Problem, UndecidedDocument
+from poolhouse.service.request_body import RequestRefused
 from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.builders import api_server, disk, vm
 from tests.webhook.conftest import RunningWebhook
+from webhook.queries import InFlightLimit
 from webhook.rate_limit import RateLimiter
 
 VM = vm(disk("root"))
@@ -221,3 +224,36 @@ async def test_requests_of_one_caller_are_limited(webhook: RunningWebhook) -> No
     assert last.status_code == 429
     assert 1 <= int(last.headers["Retry-After"]) <= 1000
     assert (await webhook.dry_run(VM, "another")).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        pytest.param([("jane", "a")] * 3, ["jane at a", "jane at b"], id="a token holds a quarter"),
+        pytest.param(
+            [("1", "a"), ("2", "a"), ("3", "a"), ("4", "a"), ("5", "a")], ["jane at a"], id="an address, half"
+        ),
+        pytest.param([(str(each), str(each)) for each in range(8)], ["jane at a", "jane at b"], id="all together"),
+    ],
+)
+async def test_queries_in_flight_leave_places_for_other_callers(
+    webhook: RunningWebhook, others: list[tuple[str, str]], expected: list[str]
+) -> None:
+    webhook.service.rate_limiter = RateLimiter(per_second=1, burst=100)
+    webhook.service.max_queries_in_flight = 8
+    limit = InFlightLimit(webhook.service)
+
+    def admitted(token: str, address: str) -> bool:
+        try:
+            held.enter_context(limit.slot(token, address))
+        except RequestRefused:
+            return False
+        return True
+
+    with ExitStack() as held:
+        for token, address in others:
+            admitted(token, address)
+        refused = [f"jane at {address}" for address in ("a", "b") if not admitted("jane", address)]
+    assert refused == expected
+    with limit.slot("jane", "a"):
+        pass

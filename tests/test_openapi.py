@@ -261,7 +261,7 @@ def examples(number: int) -> Any:
 def test_answers_to_valid_documents_are_those_of_the_document(services: Services, name: str, path: str) -> None:
     service, statuses = services[name], Counter[int]()
 
-    @examples(60)
+    @examples(30)
     @given(random=randoms)
     def ask(random: Random) -> None:
         statuses[service.post(path, VALID[path](random)).status_code] += 1
@@ -277,7 +277,7 @@ def test_answers_to_generated_requests_are_those_of_the_document(
 ) -> None:
     service = services[name]
 
-    @examples(80)
+    @examples(40)
     @given(case=service.schema[path]["POST"].as_strategy(mode))
     def ask(case: Case) -> None:
         answer = service.ask(case)

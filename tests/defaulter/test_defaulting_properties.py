@@ -19,7 +19,7 @@ from tests.defaulter.conftest import Libvirt
 
 pytestmark = pytest.mark.libvirt
 
-EXAMPLES = int(os.environ.get("POOLHOUSE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("POOLHOUSE_EXAMPLES", "30"))
 HOW = settings(
     max_examples=EXAMPLES,
     deadline=None,

@@ -31,7 +31,7 @@ from tests.waiting import PATIENCE_SECONDS, wait_until
 
 pytestmark = pytest.mark.libvirt
 
-EXAMPLES = int(os.environ.get("POOLHOUSE_EXAMPLES", "60"))
+EXAMPLES = int(os.environ.get("POOLHOUSE_EXAMPLES", "30"))
 HOW = settings(
     max_examples=EXAMPLES,
     deadline=None,

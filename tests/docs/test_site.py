@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -32,9 +33,14 @@ class Links(HTMLParser):
             self.loaded |= addresses
 
 
+@cache
+def addresses(page: Path) -> set[str]:
+    return Links(page.read_text()).found
+
+
 def targets(page: Path, site: Path) -> Iterator[Path]:
     """The files of the site that a page links or loads."""
-    for address in Links(page.read_text()).found:
+    for address in addresses(page):
         parts = urlsplit(address)
         if not parts.scheme and not parts.netloc and parts.path:
             base = site if parts.path.startswith("/") else page.parent

@@ -10,13 +10,17 @@ from poolhouse.generate.designs import SENTENCES, TITLES
 from poolhouse.generate.sentences import TESTS, NamedTest, marked
 
 
-def test_each_sentence_has_a_test() -> None:
-    tests = marked()
+@pytest.fixture(scope="module")
+def tests() -> dict[str, list[NamedTest]]:
+    return marked()
+
+
+def test_each_sentence_has_a_test(tests: dict[str, list[NamedTest]]) -> None:
     assert [each.number for each in SENTENCES if not tests.get(each.number)] == []
 
 
-def test_tests_name_known_sentences() -> None:
-    assert sorted(marked().keys() - {each.number for each in SENTENCES}) == []
+def test_tests_name_known_sentences(tests: dict[str, list[NamedTest]]) -> None:
+    assert sorted(tests.keys() - {each.number for each in SENTENCES}) == []
 
 
 def test_numbers_are_unique_and_consecutive() -> None:

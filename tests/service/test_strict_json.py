@@ -107,7 +107,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(
     st.dictionaries(st.text(max_size=3), DOCUMENTS, max_size=4).map(canonical_form)
     | st.text(alphabet='{}[]",:1e-.\\ud8a', max_size=60).map(str.encode)
@@ -130,7 +130,7 @@ def test_a_body_of_an_api_server_takes_the_fast_reader() -> None:
     )
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=200) | st.text(alphabet='{}[]",:1e-\\ud8 ', max_size=60).map(str.encode))
 def test_no_body_raises_another_error(body: bytes) -> None:
     with contextlib.suppress(InvalidJSON):

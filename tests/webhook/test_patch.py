@@ -18,7 +18,7 @@ documents = st.recursive(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=400, deadline=None)
 @given(documents, documents)
 def test_a_patch_leads_from_one_document_to_the_other(before: Any, after: Any) -> None:
     assert same(apply(before, diff(before, after)), after)

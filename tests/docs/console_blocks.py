@@ -40,6 +40,7 @@ BUSY = re.compile(
 """what a busy API server answers; nothing was written, so the command is repeated"""
 LATE = re.compile(
     "^Warning: .*(the defaulting webhook did not answer in time|the dry run of a VM of the template failed: no answer)"
+    "|^Poolhouse itself has an outage: webhook: a dry run by the API server fails: no answer within"
 )
 """what a write prints beside its result if a service is too busy to answer the API server; later commands of a page
 show that the object is as it should be all the same"""

@@ -42,7 +42,7 @@ Json = dict[str, Any]
 
 REPLICA_SETS = Resource("apps", "v1", "replicasets", "ReplicaSet")
 JOBS = Resource("batch", "v1", "jobs", "Job")
-PERIOD_SECONDS = 0.2
+PERIOD_SECONDS = 0.5
 ENTRYPOINT = (sys.executable, "-P", "-m", "poolhouse.cli.main")
 ROOT = Path(__file__).resolve().parent.parent.parent
 INHERITED = ("PATH", "HOME", "LANG", "VIRTUAL_ENV", "TMPDIR")

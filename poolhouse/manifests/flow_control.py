@@ -17,6 +17,7 @@ WORKLOAD_LOW = "workload-low"
 """levels that every API server has"""
 CONTROLLERS = f"{meta.POOLHOUSE}-controllers"
 CLIENTS = f"{meta.POOLHOUSE}-clients"
+READERS = f"{meta.POOLHOUSE}-readers"
 EVERYTHING: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
 WRITES: Json = {
     "verbs": ["create", "update", "patch", "delete", "deletecollection"],
@@ -24,6 +25,7 @@ WRITES: Json = {
     "resources": ["*"],
     "namespaces": ["*"],
 }
+READS: Json = {**WRITES, "verbs": ["get", "list"]}
 ALONE = {"lendablePercent": 0, "borrowingLimitPercent": 0}
 """of a level whose limit is the same whatever the other levels do"""
 
@@ -52,8 +54,8 @@ def manifests(shares: int = SHARES) -> list[Json]:
 def for_one_machine() -> list[Json]:
     """`manifests` for an API server that accepts more requests than its machine can process at once.
 
-    Poolhouse gets few requests at once, and so do the writes of all tenants together, in which namespaces take turns.
-    The engine, which stands for KubeVirt, and cluster-admins have no such limit.
+    Poolhouse gets few requests at once, and so do the writes of all tenants together, and their reads, in which
+    namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
     level["spec"]["limited"] |= {"nominalConcurrencyShares": 12, **ALONE}
@@ -64,6 +66,9 @@ def for_one_machine() -> list[Json]:
         _schema("poolhouse-engine", 8000, WORKLOAD_LOW, "ByUser", EVERYTHING, _account("engine")),
         _level(CLIENTS, nominalConcurrencyShares=2, **ALONE),
         _schema(CLIENTS, 8900, CLIENTS, "ByNamespace", WRITES, tenants),
+        # Apart from the writes, because a list of large objects takes long.
+        _level(READERS, nominalConcurrencyShares=2, **ALONE),
+        _schema(READERS, 8900, READERS, "ByNamespace", READS, tenants),
     ]
 
 

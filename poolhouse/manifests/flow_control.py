@@ -17,7 +17,7 @@ WORKLOAD_LOW = "workload-low"
 """levels that every API server has"""
 CONTROLLERS = f"{meta.POOLHOUSE}-controllers"
 CLIENTS = f"{meta.POOLHOUSE}-clients"
-READERS = f"{meta.POOLHOUSE}-readers"
+LISTING = f"{meta.POOLHOUSE}-lists"
 EVERYTHING: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
 WRITES: Json = {
     "verbs": ["create", "update", "patch", "delete", "deletecollection"],
@@ -25,7 +25,8 @@ WRITES: Json = {
     "resources": ["*"],
     "namespaces": ["*"],
 }
-READS: Json = {**WRITES, "verbs": ["get", "list"]}
+LISTS: Json = {**WRITES, "verbs": ["list"]}
+"""No `get`: the API server counts an open console or VNC connection as one, until it ends."""
 ALONE = {"lendablePercent": 0, "borrowingLimitPercent": 0}
 """of a level whose limit is the same whatever the other levels do"""
 
@@ -54,7 +55,7 @@ def manifests(shares: int = SHARES) -> list[Json]:
 def for_one_machine() -> list[Json]:
     """`manifests` for an API server that accepts more requests than its machine can process at once.
 
-    Poolhouse gets few requests at once, and so do the writes of all tenants together, and their reads, in which
+    Poolhouse gets few requests at once, and so do the writes of all tenants together, and their lists, in which
     namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
@@ -67,8 +68,8 @@ def for_one_machine() -> list[Json]:
         _level(CLIENTS, nominalConcurrencyShares=2, **ALONE),
         _schema(CLIENTS, 8900, CLIENTS, "ByNamespace", WRITES, tenants),
         # Apart from the writes, because a list of large objects takes long.
-        _level(READERS, nominalConcurrencyShares=2, **ALONE),
-        _schema(READERS, 8900, READERS, "ByNamespace", READS, tenants),
+        _level(LISTING, nominalConcurrencyShares=2, **ALONE),
+        _schema(LISTING, 8900, LISTING, "ByNamespace", LISTS, tenants),
     ]
 
 

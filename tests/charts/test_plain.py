@@ -95,7 +95,8 @@ FLOWS = (
     ("POST", "poolhouse-engine", POOL_PATH, "poolhouse-engine", "workload-low"),
     ("POST", "default", POOL_PATH, "poolhouse-clients", "poolhouse-clients"),
     ("DELETE", "default", f"{POOL_PATH}/web", "poolhouse-clients", "poolhouse-clients"),
-    ("GET", "default", POOL_PATH, "service-accounts", "workload-low"),
+    ("GET", "default", POOL_PATH, "poolhouse-lists", "poolhouse-lists"),
+    ("GET", "default", f"{POOL_PATH}/web", "service-accounts", "workload-low"),
 )
 """requests of ServiceAccounts of the namespace, and the FlowSchema and the priority level that they have"""
 

@@ -22,13 +22,18 @@ def schemas_for(verb: str) -> list[Json]:
     ]
 
 
-@pytest.mark.parametrize("verb", ["get", "list", "create", "update", "patch", "delete", "deletecollection"])
+@pytest.mark.parametrize("verb", ["list", "create", "update", "patch", "delete", "deletecollection"])
 def test_tenants_take_turns_with_few_requests_at_once(verb: str) -> None:
     (found,) = schemas_for(verb)
     assert found["distinguisherMethod"] == {"type": "ByNamespace"}
     levels = {each["metadata"]["name"]: each["spec"] for each in for_one_machine() if "limited" in each["spec"]}
     limited = levels[found["priorityLevelConfiguration"]["name"]]["limited"]
     assert (limited["borrowingLimitPercent"], limited["lendablePercent"]) == (0, 0)
+
+
+@pytest.mark.parametrize("verb", ["get", "watch"])
+def test_an_open_console_or_watch_takes_no_place_of_another_tenant(verb: str) -> None:
+    assert schemas_for(verb) == []
 
 
 def test_writes_do_not_wait_for_lists() -> None:

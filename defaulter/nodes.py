@@ -1,14 +1,17 @@
-"""Summarizes what the nodes can run: machine types, CPU models and features, from the labels that KubeVirt gives them.
+"""Summarizes what the nodes can run: machine types, CPU models and features, from the labels that KubeVirt gives them,
+and what they can allocate.
 
 A client of the defaulter that watches nodes sends the summary with each request.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from fractions import Fraction
 from sys import intern
 
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.quantity import to_fraction
+from poolhouse.api.apimachinery.unstructured import Json, at
 
 SCHEDULABLE_LABEL = "kubevirt.io/schedulable"
 """label of all nodes that KubeVirt manages, with any value; other nodes run no VMs"""
@@ -46,13 +49,22 @@ class Node:
     machines: frozenset[str]
     cpu_models: frozenset[str] = frozenset()
     cpu_features: frozenset[str] = frozenset()
+    allocatable: Mapping[str, Fraction] = field(default_factory=dict)
+    """CPUs, bytes of memory and Pods, as far as the node's status has them"""
 
 
 def read_node(document: Json) -> Node:
     metadata = document["metadata"]
     labels = metadata.get("labels") or {}
-    names = (MACHINE_TYPE_LABELS, CPU_MODEL_LABELS, CPU_FEATURE_LABELS)
-    return Node(metadata["name"], labels.get(ARCHITECTURE_LABEL, ""), *(_names(labels, prefixes) for prefixes in names))
+    amounts = {name: to_fraction(at(document, "status", "allocatable", name)) for name in ("cpu", "memory", "pods")}
+    return Node(
+        name=metadata["name"],
+        architecture=labels.get(ARCHITECTURE_LABEL, ""),
+        machines=_names(labels, MACHINE_TYPE_LABELS),
+        cpu_models=_names(labels, CPU_MODEL_LABELS),
+        cpu_features=_names(labels, CPU_FEATURE_LABELS),
+        allocatable={name: amount for name, amount in amounts.items() if amount is not None},
+    )
 
 
 def _names(labels: Mapping[str, str], prefixes: tuple[str, ...]) -> frozenset[str]:

@@ -56,6 +56,7 @@ from webhook.hardware_drift import HardwareDrift
 from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
 from webhook.migration_settings import MigrationSettings
+from webhook.node_capacity import NodeCapacity
 from webhook.parts import WebhookParts
 from webhook.plans import PlanClient
 from webhook.pod_claims import PodClaimReview
@@ -244,7 +245,9 @@ def _parts(
         )
         defaulting = _defaulting(settings, budgets, api, defaulter, kubevirts, metrics)
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
-    limit = ReplicaLimit(api, settings.max_replicas, budget_seconds=budgets.limit_seconds)
+    capacity = NodeCapacity()
+    nodes.subscribe(capacity.node_changed)
+    limit = ReplicaLimit(api, settings.max_replicas, capacity, budget_seconds=budgets.limit_seconds)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,

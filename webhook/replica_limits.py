@@ -10,7 +10,7 @@ from fractions import Fraction
 
 from poolhouse.api.apimachinery.counting import count_of
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.quantity import to_fraction
+from poolhouse.api.apimachinery.quantity import for_people, to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.kind import Kind
@@ -22,6 +22,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Resource
 from webhook.api_errors import cause_of
+from webhook.node_capacity import Capacity, NodeCapacity
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -37,13 +38,14 @@ Needs = Mapping[str, Fraction]
 
 
 class ReplicaLimit:
-    def __init__(self, api: Api, max_replicas: int, *, budget_seconds: float) -> None:
+    def __init__(self, api: Api, max_replicas: int, nodes: NodeCapacity, *, budget_seconds: float) -> None:
         """`max_replicas` is the limit of namespaces without the annotation."""
-        self._api, self._max_replicas, self._budget_seconds = api, max_replicas, budget_seconds
+        self._api, self._max_replicas, self._nodes = api, max_replicas, nodes
+        self._budget_seconds = budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for
-        which a ResourceQuota is too small."""
+        which a ResourceQuota or the nodes are too small."""
         raised = dict(raised_replicas(request))
         if not raised:
             return AdmissionResponse()
@@ -79,12 +81,19 @@ class ReplicaLimit:
         needs = needs_of_vm(request)
         if not needs:
             return ()
+        return (*await self._short_quotas(request, raised, needs), *self._short_nodes(raised, needs))
+
+    async def _short_quotas(self, request: AdmissionRequest, raised: Mapping[str, int], needs: Needs) -> Iterable[str]:
         try:
             async with asyncio.timeout(self._budget_seconds):
                 quotas, _ = await self._api.list(QUOTAS, request.namespace)
         except (ApiError, TimeoutError):
             return ()  # the API server refuses the VMs above the quota later
-        return tuple(warning for path, number in raised.items() for warning in shortages(path, number, needs, quotas))
+        return [warning for path, number in raised.items() for warning in shortages(path, number, needs, quotas)]
+
+    def _short_nodes(self, raised: Mapping[str, int], needs: Needs) -> Iterator[str]:
+        for path, number in raised.items():
+            yield from node_shortages(path, number, needs, self._nodes.total)
 
 
 def is_scale(request: AdmissionRequest) -> bool:
@@ -156,3 +165,18 @@ def shortages(path: str, replicas: int, needs: Needs, quotas: Iterable[Json]) ->
                     f"{path}: ResourceQuota {name} allows {value} {resource}, which is enough for"
                     f" {count_of(int(hard / need), replicas, 'VM')}"
                 )
+
+
+def node_shortages(path: str, replicas: int, needs: Needs, capacity: Capacity) -> Iterator[str]:
+    """Warnings about resources of which all nodes together have too little even if nothing else uses them."""
+    for resource, allocatable in capacity.items():
+        need = needs.get(resource)
+        if need and replicas * need > allocatable:
+            enough = count_of(int(allocatable / need), replicas, "VM")
+            yield f"{path}: all nodes that run VMs have {_told(allocatable, resource)} together, enough for {enough}"
+
+
+def _told(amount: Fraction, resource: str) -> str:
+    if resource == "memory":
+        return f"{for_people(int(amount))} memory"
+    return f"{float(amount):g} CPUs" if resource == "cpu" else f"room for {int(amount)} Pods"

@@ -98,7 +98,9 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             for k in KINDS
             if k.listed_at_admission
         ),
-        PolicyRule("", ("nodes",), FOLLOW, "to choose a machine type that the nodes support"),
+        PolicyRule(
+            "", ("nodes",), FOLLOW, "to choose machine types that the nodes support, and warn of too many replicas"
+        ),
         *_INSTANCETYPE_RULES,
         PolicyRule("kubevirt.io", ("kubevirts",), FOLLOW, "to read the defaults of the cluster and KubeVirt's version"),
     ),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import pytest
 
+from defaulter.nodes import read_node
 from poolhouse.api.kinds.meta import MAX_REPLICAS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Unreachable
@@ -13,6 +15,7 @@ from poolhouse.runtime.resource import Resource
 from tests.kinds.documents import pool
 from tests.kinds.warm import warm_pool
 from tests.webhook.builders import request
+from webhook.node_capacity import NodeCapacity
 from webhook.replica_limits import QUOTAS, ReplicaLimit
 from webhook.review import AdmissionRequest, AdmissionResponse
 
@@ -40,8 +43,13 @@ class Cluster:
         return self._quotas, ""
 
 
-async def reviewed(asked: AdmissionRequest, cluster: Cluster | None = None) -> AdmissionResponse:
-    return await ReplicaLimit(cast(Api, cluster or Cluster()), 100, budget_seconds=9).handle(asked)
+async def reviewed(
+    asked: AdmissionRequest, cluster: Cluster | None = None, nodes: Iterable[Json] = ()
+) -> AdmissionResponse:
+    capacity = NodeCapacity()
+    for each in nodes:
+        capacity.node_changed(None, read_node(each))
+    return await ReplicaLimit(cast(Api, cluster or Cluster()), 100, capacity, budget_seconds=9).handle(asked)
 
 
 def of(replicas: int, **spec: Any) -> Json:
@@ -175,3 +183,64 @@ async def test_a_quota_that_is_too_small(asked: AdmissionRequest, hard: Json, wa
     found = await reviewed(asked, Cluster(None, hard))
     assert not found.problems
     assert (len(found.warnings) == 1 and warning in found.warnings[0]) if warning else not found.warnings
+
+
+def node(**allocatable: str) -> Json:
+    return {"metadata": {"name": "node"}, "status": {"allocatable": allocatable}}
+
+
+TWO_NODES = [node(cpu="8", memory="16Gi", pods="110"), node(cpu="7900m", memory="15Gi", pods="110")]
+WITH_CPUS: Json = {
+    "running": True,
+    "template": {"spec": {"domain": {"resources": {"requests": {"cpu": "4", "memory": "1Gi"}}}}},
+}
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "warnings"),
+    [
+        pytest.param(request(of(15, template={"spec": RUNNING})), TWO_NODES, [], id="enough"),
+        pytest.param(
+            request(of(16, template={"spec": RUNNING})),
+            TWO_NODES,
+            ["spec.replicas: all nodes that run VMs have 31Gi memory together, enough for 15 of 16 VMs"],
+            id="too little memory",
+        ),
+        pytest.param(
+            request(of(4, template={"spec": WITH_CPUS})),
+            TWO_NODES,
+            ["spec.replicas: all nodes that run VMs have 15.9 CPUs together, enough for 3 of 4 VMs"],
+            id="too few CPUs",
+        ),
+        pytest.param(
+            request(of(9, template={"spec": RUNNING})),
+            [node(pods="8")],
+            ["spec.replicas: all nodes that run VMs have room for 8 Pods together, enough for 8 of 9 VMs"],
+            id="too few Pods, and a node that does not say its memory",
+        ),
+        pytest.param(request(of(99, template={"spec": {**RUNNING, "running": False}})), TWO_NODES, [], id="halted"),
+        pytest.param(scale(99, 1), TWO_NODES, [], id="a Scale does not say whether VMs run"),
+        pytest.param(request(of(99, template={"spec": RUNNING})), [], [], id="no node runs VMs yet"),
+    ],
+)
+async def test_nodes_that_are_too_small(asked: AdmissionRequest, nodes: list[Json], warnings: list[str]) -> None:
+    found = await reviewed(asked, nodes=nodes)
+    assert not found.problems
+    assert list(found.warnings) == warnings
+
+
+def test_a_node_that_changes_or_goes_is_counted_as_it_is() -> None:
+    capacity = NodeCapacity()
+    small, large, silent = (read_node(each) for each in (node(pods="10"), node(pods="20"), node()))
+    assert capacity.total == {}
+    capacity.node_changed(None, small)
+    capacity.node_changed(None, large)
+    assert capacity.total == {"pods": 30}
+    capacity.node_changed(small, large)
+    assert capacity.total == {"pods": 40}
+    capacity.node_changed(large, silent)
+    assert capacity.total == {}, "one of two nodes does not say it"
+    capacity.node_changed(silent, None)
+    assert capacity.total == {"pods": 20}
+    capacity.node_changed(large, None)
+    assert capacity.total == {}

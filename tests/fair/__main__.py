@@ -27,10 +27,11 @@ from tests.bench import harness
 from tests.bench.claim import claim, watching
 from tests.bench.warmpool import store_ready_vms
 from tests.fair.accounts import new_account
-from tests.fair.attacks import ATTACKS, Tenant, pool_of_halted_vms
+from tests.fair.attacks import ATTACKS, Tenant, memory, pool_of_halted_vms
+from tests.fair.slow_prometheus import ANALYSIS, slow_prometheus
 
 VMS_OF_POOL = 3
-SETTLE_SECONDS = 5.0
+SETTLE_SECONDS = 10.0
 LEAD_SECONDS = 2.0
 LONGEST_SECONDS = 20.0
 """A victim that waits longer is not served; its time counts as this."""
@@ -46,6 +47,8 @@ class Noticed:
     """seconds from a claim until it is Bound"""
     bare: list[float] = field(default_factory=list)
     """seconds of three creations of VMs by the victim itself: what API server, webhook and defaulter take"""
+    updates: list[float] = field(default_factory=list)
+    """seconds of an update that waits for an analysis"""
     probes: list[float] = field(default_factory=list)
     """seconds of /healthz"""
 
@@ -69,6 +72,27 @@ class Victim:
                         await watcher.until(lambda name=name: name in watcher.bound)  # type: ignore[misc]
                 found.claims.append(min(LONGEST_SECONDS, watcher.bound.get(name, float("inf")) - begun))
                 found.bare.append(await self._seconds_of_writes(name))
+                found.updates.append(await self._seconds_of_update())
+
+    async def create_analyzed_pool(self) -> None:
+        pool = pool_of_halted_vms(self.namespace, "analyzed", 2)
+        pool["spec"]["updateStrategy"] = {"proactive": ANALYSIS}
+        await self.api.create(POOLS, pool)
+        await harness.poll(self._is_updated)
+
+    async def _seconds_of_update(self) -> float:
+        begun = time.perf_counter()
+        await self.api.patch(POOLS, self.namespace, "analyzed", {"spec": memory(128 + self.number)})
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_SECONDS):
+                await harness.poll(self._is_updated)
+        return min(LONGEST_SECONDS, time.perf_counter() - begun)
+
+    async def _is_updated(self) -> bool:
+        pool = await self.api.get(POOLS, self.namespace, "analyzed")
+        status = pool.get("status") or {}
+        observed = status.get("observedGeneration") == pool["metadata"]["generation"]
+        return observed and status.get("updatedReplicas") == 2
 
     async def _seconds_until_vms(self, name: str) -> float:
         begun = time.perf_counter()
@@ -155,14 +179,20 @@ async def run(name: str, directory: Path, rounds: int, seed: int, replicas: int)
         await harness.prepare(admin, VMS, VMIS, POOLS, CLAIMS)
         await store_ready_vms(admin, api, other.namespace, 2 * rounds + 2)
         await admin.patch(WARM_POOLS, other.namespace, "warm", {"spec": {"paused": True}})
-        environment = {"POOLHOUSE_LOG_LEVEL": "ERROR", "POOLHOUSE_DEFAULTER_URL": ""}
         async with AsyncExitStack() as services:
+            prometheus = await services.enter_async_context(slow_prometheus(attacker.namespace))
+            environment = {
+                "POOLHOUSE_LOG_LEVEL": "ERROR",
+                "POOLHOUSE_DEFAULTER_URL": "",
+                "POOLHOUSE_PROMETHEUS_URL": prometheus,
+            }
             start = partial(harness.service, "controllers.main", KUBECONFIG=str(kubeconfig), **environment)
             process = await services.enter_async_context(start())
             for _ in range(replicas - 1):  # these stand by
                 await services.enter_async_context(start())
             victim = Victim(other.api, other.namespace)
             tenant = Tenant(attacker.api, attacker.namespace, process.url, seed)
+            await victim.create_analyzed_pool()
             await victim.measure(1, Noticed())
             await attack.prepare(tenant)
             await asyncio.sleep(SETTLE_SECONDS)
@@ -178,6 +208,7 @@ async def run(name: str, directory: Path, rounds: int, seed: int, replicas: int)
     report("a pool of three", idle.pools, attacked.pools)
     report("a claim", idle.claims, attacked.claims)
     report("three VMs of its own, with admission", idle.bare, attacked.bare)
+    report("an update with an analysis", idle.updates, attacked.updates)
     report("/healthz", idle.probes, attacked.probes)
     said = "the process has ended" if ended else f"the Lease was lost {lost} times" if lost else "no"
     harness.report("did the leader change", said, lost=lost + ended)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -19,14 +20,17 @@ import aiohttp
 from controllers.claim.snapshot import CLAIMS
 from controllers.pool.observe import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
+from poolhouse.api.apimachinery.timestamps import format_micro_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import VMS
 from tests.bench import harness
 from tests.bench.claim import claim
 from tests.bench.warmpool import manifest as warm_pool
 from tests.fair.accounts import CONNECTIONS
+from tests.fair.slow_prometheus import ANALYSIS
 
 
 @dataclass(frozen=True)
@@ -247,6 +251,48 @@ async def change_pool_of_queue(tenant: Tenant) -> None:
         await asyncio.sleep(1)
 
 
+ANALYZED_POOLS = 20
+
+
+async def pools_with_analyses(tenant: Tenant) -> None:
+    pools = [tenant.pool(f"analyzed-{number}", 2) for number in range(ANALYZED_POOLS)]
+    for each in pools:
+        each["spec"]["updateStrategy"] = {"proactive": ANALYSIS}
+    await tenant.create_pools(pools)
+    await tenant.until_vms(2 * ANALYZED_POOLS)
+
+
+async def update_analyzed_pools(tenant: Tenant) -> None:
+    """No query of the tenant has an answer in time, so that the controllers ask again and again."""
+    for number in range(ANALYZED_POOLS):
+        await tenant.patch(f"analyzed-{number}", {"spec": memory(256)})
+    await asyncio.Event().wait()
+
+
+async def create_events(tenant: Tenant) -> None:
+    numbers = count()
+    now = format_micro_time(datetime.now(UTC))
+
+    async def act() -> None:
+        name = f"storm-{next(numbers)}"
+        regarding = {"apiVersion": POOLS.api_version, "kind": POOLS.kind, "namespace": tenant.namespace, "name": "web"}
+        event = {"regarding": regarding, "eventTime": now, "type": "Warning", "reason": "Storm", "action": "Storm"}
+        reporter = {"reportingController": "example.com/storm", "reportingInstance": "storm", "note": "x" * 1000}
+        metadata = {"namespace": tenant.namespace, "name": name}
+        with suppress(ApiError):
+            await tenant.api.create(EVENTS, {"metadata": metadata, **event, **reporter})
+
+    await at_once(40, act)
+
+
+async def list_pools(tenant: Tenant) -> None:
+    async def act() -> None:
+        with suppress(ApiError):
+            await tenant.api.list(POOLS, tenant.namespace)
+
+    await at_once(40, act)
+
+
 @dataclass(frozen=True)
 class Attack:
     what: str
@@ -282,6 +328,13 @@ ATTACKS = {
         waiting_claims,
         change_pool_of_queue,
     ),
+    "queries": Attack(
+        f"updates of {ANALYZED_POOLS} pools wait for a Prometheus that gives them no answer in time",
+        pools_with_analyses,
+        update_analyzed_pools,
+    ),
+    "events": Attack("40 clients create Events", nothing, create_events),
+    "lists": Attack(f"40 clients list {EMPTY_POOLS} pools", empty_pools, list_pools),
     "metrics": Attack(f"24 clients read /metrics with {EMPTY_POOLS} pools", empty_pools, read_metrics),
 }
 

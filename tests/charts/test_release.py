@@ -116,7 +116,7 @@ async def _remove_poolhouse(kubeconfig: Path) -> None:
         *rbac.user_roles(),
         *rbac.health_role(),
         *admission_policy.documents(),
-        *flow_control.manifests(),
+        *flow_control.for_one_machine(),
     ]
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         for document in crds():

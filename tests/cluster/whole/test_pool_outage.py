@@ -32,12 +32,11 @@ async def test_a_lost_node_is_named_until_it_is_back(whole: StackPaths) -> None:
             await api.patch(VMS, "default", each["metadata"]["name"], patient)
         await _set_lost(api, node, "true")
         try:
-            status = await eventually(lambda: _reason(api, "NodeNotReady"))
-            ready = {each["type"]: each for each in status["conditions"]}["Ready"]
-            assert f"node {node} is not ready ({number} VMs)" in ready["message"]
+            # VMs become unready one after the other.
+            message = await eventually(lambda: _message(api, f"node {node} is not ready ({number} VMs)"))
             rows = json.loads(await command(whole.kubeconfig, "overview", "-o", "json"))
             assert [(row["state"], row["message"]) for row in rows if row["name"] == POOL] == [
-                ("Degraded", f"NodeNotReady: {ready['message']}")
+                ("Degraded", f"NodeNotReady: {message}")
             ]
             assert f"now   node {node} is not ready" in await command(whole.kubeconfig, "why", vm)
         finally:
@@ -67,6 +66,13 @@ async def _reason(api: Api, reason: str) -> dict[str, Any] | None:
     status: dict[str, Any] = next((each.get("status", {}) for each in pools if each["metadata"]["name"] == POOL), {})
     found = {each["type"]: each["reason"] for each in status.get("conditions") or ()}
     return status if found.get("Ready") == reason else None
+
+
+async def _message(api: Api, words: str) -> str:
+    """The message of the condition Ready, if its reason is a lost node and it has these words."""
+    status = await _reason(api, "NodeNotReady") or {}
+    messages = {each["type"]: str(each["message"]) for each in status.get("conditions") or ()}
+    return found if words in (found := messages.get("Ready", "")) else ""
 
 
 async def _log(api: Api) -> list[dict[str, Any]] | None:

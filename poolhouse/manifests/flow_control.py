@@ -59,7 +59,7 @@ def for_one_machine() -> list[Json]:
     namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
-    level["spec"]["limited"] |= {"nominalConcurrencyShares": 12, **ALONE}
+    level["spec"]["limited"] |= {"nominalConcurrencyShares": 6, **ALONE}
     tenants = {"kind": "Group", "group": {"name": "system:authenticated"}}
     return [
         level,

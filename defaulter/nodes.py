@@ -50,7 +50,8 @@ class Node:
     cpu_models: frozenset[str] = frozenset()
     cpu_features: frozenset[str] = frozenset()
     allocatable: Mapping[str, Fraction] = field(default_factory=dict)
-    """CPUs, bytes of memory and Pods, as far as the node's status has them"""
+    """CPUs, bytes of memory and Pods, as far as the node's status has them. A node that runs VMs without Pods has room
+    for 0 Pods, which says nothing."""
 
 
 def read_node(document: Json) -> Node:
@@ -63,7 +64,7 @@ def read_node(document: Json) -> Node:
         machines=_names(labels, MACHINE_TYPE_LABELS),
         cpu_models=_names(labels, CPU_MODEL_LABELS),
         cpu_features=_names(labels, CPU_FEATURE_LABELS),
-        allocatable={name: amount for name, amount in amounts.items() if amount is not None},
+        allocatable={name: amount for name, amount in amounts.items() if amount},
     )
 
 

@@ -221,6 +221,9 @@ WITH_CPUS: Json = {
         pytest.param(request(of(99, template={"spec": {**RUNNING, "running": False}})), TWO_NODES, [], id="halted"),
         pytest.param(scale(99, 1), TWO_NODES, [], id="a Scale does not say whether VMs run"),
         pytest.param(request(of(99, template={"spec": RUNNING})), [], [], id="no node runs VMs yet"),
+        pytest.param(
+            request(of(99, template={"spec": RUNNING})), [node(pods="0")], [], id="a node that runs VMs without Pods"
+        ),
     ],
 )
 async def test_nodes_that_are_too_small(asked: AdmissionRequest, nodes: list[Json], warnings: list[str]) -> None:

@@ -148,6 +148,11 @@ class Browser:
     def all(self, css: str) -> list[WebElement]:
         return self.driver.find_elements(By.CSS_SELECTOR, css)  # type: ignore[no-any-return]
 
+    def disabled(self, css: str) -> list[bool]:
+        """Whether each of the buttons is disabled, all at one moment: the page replaces its buttons when it changes."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((each) => each.disabled)"
+        return self.driver.execute_script(script, css)  # type: ignore[no-any-return]
+
     def edit(self, before: str, after: str) -> None:
         """Replaces a text in the YAML."""
         script = "const t = document.getElementById('yaml'); t.value = t.value.replace(arguments[0], arguments[1])"

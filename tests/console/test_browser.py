@@ -384,7 +384,7 @@ def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser
         viewer.reads("my-vm-pool", "Not shown, because you may not list them:", "virtualmachineclaims")
         viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
         viewer.reads("my-vm-pool-1", "Events are not shown, because you may not list them.")
-        assert {each.get_attribute("disabled") for each in viewer.all(".acts > button")} == {"true"}
+        assert set(viewer.disabled(".acts > button")) == {True}
         viewer.open(f"/vm/{SHOP}/my-vm-pool-1")
         viewer.reads("Screen: you may not get virtualmachineinstances/vnc here")
         viewer.open(f"/vnc/{SHOP}/my-vm-pool-1")

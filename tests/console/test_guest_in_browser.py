@@ -47,6 +47,10 @@ def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
 @pytest.fixture(scope="module")
 def browser(paths: StackPaths) -> Iterator[Browser]:
     kubectl(paths, "create", "-f", "-", document=VM)
+    # Before that, its page has the links already, and a stream says that the VM does not run.
+    kubectl(
+        paths, "wait", "vm/a", "-n", "default", "--for=jsonpath={.status.printableStatus}=Running", "--timeout=300s"
+    )
     with running_console(paths.kubeconfig) as (root, _), chromium() as driver:
         yield Browser(driver, root)
 

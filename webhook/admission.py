@@ -79,11 +79,12 @@ class Admission:
         drift = self._drift
         found = await compute(drift.since_answer, request) if drift is not None else AdmissionResponse()
         response = await self._defaulting.handle(request)
+        if found.drift is not None:
+            # What another webhook changed is not remembered, so that the next request with the change is reported, too.
+            return replace(response, warnings=(*response.warnings, *found.warnings), drift=found.drift)
         if drift is not None and response.object is not None:
             drift.remember(request, await compute(spec_text, response.object))
-        if not found.warnings:
-            return response
-        return replace(response, warnings=(*response.warnings, *found.warnings), reason=response.reason or found.reason)
+        return response
 
     async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
         if kind.namespaced and not request.namespace:

@@ -164,4 +164,4 @@ def _drifted(paths: Iterable[str], how: str, reason: DriftReason) -> AdmissionRe
     more = f" and {len(found) - _MAX_PATHS} more" if len(found) > _MAX_PATHS else ""
     verb = "was" if len(found) == 1 else "were"
     warning = f"{', '.join(found[:_MAX_PATHS])}{more} {verb} {how}"
-    return AdmissionResponse(warnings=(warning,), reason=reason)
+    return AdmissionResponse(warnings=(warning,), drift=reason)

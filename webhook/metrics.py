@@ -103,8 +103,8 @@ class Metrics:
     def reviewed(self, entry: str, request: AdmissionRequest, response: AdmissionResponse, seconds: float) -> None:
         if isinstance(response.reason, FailOpenReason):
             (self.strict_refusals if response.problems else self.fail_open).labels(response.reason).inc()
-        elif isinstance(response.reason, DriftReason):
-            self.drift.labels(response.reason).inc()
+        if response.drift is not None:
+            self.drift.labels(response.drift).inc()
         kind = request.kind if request.kind in self._kinds else "other"
         self.seconds.labels(entry, kind, result(response)).observe(seconds)
 

@@ -15,7 +15,7 @@ from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.unstructured import typed
 from poolhouse.service.request_body import RequestRefused
 from webhook.patch import diff
-from webhook.reasons import AdmissionReason, FailOpenReason
+from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
 
 Json = dict[str, Any]
 
@@ -58,6 +58,8 @@ class AdmissionResponse:
     """Reason in metrics; None if all checks ran."""
     cause: str = ""
     """What the reason does not say about this object."""
+    drift: DriftReason | None = None
+    """How another webhook changed the hardware before, which is counted beside the reason of this response."""
 
 
 def denied_or_tolerated(problems: Iterable[Problem], stored: Iterable[Problem] = ()) -> AdmissionResponse:

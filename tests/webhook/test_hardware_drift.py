@@ -9,13 +9,15 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from defaulter.contract import DEFAULTED_FIELDS, defaulted_fields
+from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.kinds.meta import UNDEFAULTED
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import filled
+from webhook.admission import Admission
 from webhook.hardware_drift import REMEMBERED_SECONDS, HardwareDrift, spec_text
 from webhook.metrics import Metrics
-from webhook.reasons import DriftReason
-from webhook.review import AdmissionRequest
+from webhook.reasons import DriftReason, FailOpenReason
+from webhook.review import AdmissionRequest, AdmissionResponse
 
 Json = dict[str, Any]
 
@@ -61,7 +63,7 @@ def test_an_added_disk_is_undefaulted() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["devices"]["disks"].insert(0, disk("injected", bus="virtio"))
     verdict = late(DONE).check(request(document))
-    assert verdict.reason == DriftReason.HARDWARE_UNDEFAULTED
+    assert verdict.drift == DriftReason.HARDWARE_UNDEFAULTED
     (warning,) = verdict.warnings
     assert warning.startswith(
         "spec.template.spec.domain.devices.disks[0].disk.pciAddress was left without a default after defaulting"
@@ -77,17 +79,39 @@ def test_a_vm_that_was_not_defaulted_at_all_is_reported_with_the_deadline() -> N
 
 def test_a_changed_address_is_reported_by_its_device() -> None:
     verdict = late(DONE).check(request(changed(pciAddress="0000:1f:00.0")))
-    assert verdict.reason == DriftReason.HARDWARE_CHANGED
+    assert verdict.drift == DriftReason.HARDWARE_CHANGED
     assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
 
 
 def test_a_change_is_found_when_the_webhook_is_reinvoked() -> None:
     again = request(recorded(changed(pciAddress="0000:1f:00.0")))
     verdict = late(DONE).since_answer(again)
-    assert verdict.reason == DriftReason.HARDWARE_CHANGED
+    assert verdict.drift == DriftReason.HARDWARE_CHANGED
     assert verdict.warnings[0].startswith("domain.devices.disks[data].disk.pciAddress was changed after defaulting")
     assert late(DONE).since_answer(request(DONE)).warnings == ()
     assert late().since_answer(again).warnings == ()
+
+
+class Defaulter:
+    """Sets the defaults of a new VM, and allows others as they are for the given reason."""
+
+    reason: Reason | None = None
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        if request.object == VM:
+            return AdmissionResponse(object=DONE)
+        return AdmissionResponse(object=request.object, reason=self.reason)
+
+
+@pytest.mark.parametrize("reason", [None, FailOpenReason.DEFAULTER_UNAVAILABLE])
+async def test_a_change_is_found_each_time_and_beside_another_reason(reason: Reason | None) -> None:
+    defaulter = Defaulter()
+    defaulter.reason = reason
+    admission = Admission(defaulting=defaulter, checks=(), drift=HardwareDrift(now=Clock()))
+    for _ in range(2):
+        assert (await admission.mutate(request(VM))).drift is None
+        verdict = await admission.mutate(request(recorded(changed(pciAddress="0000:1f:00.0"))))
+        assert (verdict.drift, verdict.reason) == (DriftReason.HARDWARE_CHANGED, reason)
 
 
 def test_the_next_request_for_an_object_is_not_compared_with_the_answer_before() -> None:
@@ -127,7 +151,7 @@ def test_concurrent_requests_are_not_each_others_change() -> None:
     both = late(DONE, other)
     assert both.check(request(DONE)).warnings == ()
     assert both.check(request(other)).warnings == ()
-    assert both.check(request(changed(pciAddress="0000:1e:00.0"))).reason == DriftReason.HARDWARE_CHANGED
+    assert both.check(request(changed(pciAddress="0000:1e:00.0"))).drift == DriftReason.HARDWARE_CHANGED
 
 
 def test_only_the_order_of_the_keys_of_a_spec_may_change() -> None:
@@ -254,7 +278,7 @@ def test_a_change_of_the_same_update_is_still_found() -> None:
     found.remember(request(asks(guest="300Mi"), stored()), spec_text(asks(guest="300Mi")))
     later = asks(guest="300Mi")
     domain(later)["devices"]["disks"][1]["disk"]["pciAddress"] = "0000:1f:00.0"
-    assert found.since_answer(request(later, stored())).reason == DriftReason.HARDWARE_CHANGED
+    assert found.since_answer(request(later, stored())).drift == DriftReason.HARDWARE_CHANGED
 
 
 def test_the_same_patch_twice_is_no_other_webhook() -> None:
@@ -267,4 +291,4 @@ def test_the_same_patch_twice_is_no_other_webhook() -> None:
         found.remember(again, spec_text(stored()))
     later = stored()
     domain(later)["devices"]["disks"][1]["disk"]["pciAddress"] = "0000:1f:00.0"
-    assert found.since_answer(request(later, stored())).reason == DriftReason.HARDWARE_CHANGED
+    assert found.since_answer(request(later, stored())).drift == DriftReason.HARDWARE_CHANGED

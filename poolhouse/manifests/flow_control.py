@@ -5,7 +5,8 @@ In it, namespaces take turns.
 """
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import meta
+from poolhouse.api.kinds import KINDS, meta
+from poolhouse.api.kinds.resource_types import CLAIMS, ResourceType
 from poolhouse.manifests import rbac
 
 GROUP = "flowcontrol.apiserver.k8s.io"
@@ -16,8 +17,6 @@ LEADER_ELECTION = "leader-election"
 WORKLOAD_LOW = "workload-low"
 """levels that every API server has"""
 CONTROLLERS = f"{meta.POOLHOUSE}-controllers"
-CLIENTS = f"{meta.POOLHOUSE}-clients"
-LISTING = f"{meta.POOLHOUSE}-lists"
 EVERYTHING: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
 WRITES: Json = {
     "verbs": ["create", "update", "patch", "delete", "deletecollection"],
@@ -25,8 +24,24 @@ WRITES: Json = {
     "resources": ["*"],
     "namespaces": ["*"],
 }
-LISTS: Json = {**WRITES, "verbs": ["list"]}
-"""No `get`: the API server counts an open console or VNC connection as one, until it ends."""
+
+
+def _writes(*kinds: ResourceType) -> Json:
+    groups, resources = {kind.group for kind in kinds}, {kind.plural for kind in kinds}
+    return {**WRITES, "apiGroups": sorted(groups), "resources": sorted(resources)}
+
+
+TENANTS: tuple[tuple[str, int, Json], ...] = (
+    # Admission creates a VM of each changed template in a dry run, which takes as long as three other writes.
+    (f"{meta.POOLHOUSE}-pools", 1, _writes(*(kind for kind in KINDS if kind.templates))),
+    # A claim is to be short. Beside writes of pools, it would wait for their dry runs.
+    (f"{meta.POOLHOUSE}-claims", 1, _writes(CLAIMS)),
+    (f"{meta.POOLHOUSE}-clients", 2, WRITES),
+    # No `get`: the API server counts an open console or VNC connection as one, until it ends.
+    (f"{meta.POOLHOUSE}-lists", 1, {**WRITES, "verbs": ["list"]}),
+)
+"""Priority levels for the requests of tenants: name, concurrency shares, and rule of the FlowSchema. The first rule
+that matches a request counts. On two cores, a share is a request at once."""
 ALONE = {"lendablePercent": 0, "borrowingLimitPercent": 0}
 """of a level whose limit is the same whatever the other levels do"""
 
@@ -55,21 +70,20 @@ def manifests(shares: int = SHARES) -> list[Json]:
 def for_one_machine() -> list[Json]:
     """`manifests` for an API server that accepts more requests than its machine can process at once.
 
-    Poolhouse gets few requests at once, and so do the writes of all tenants together, and their lists, in which
-    namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
+    Poolhouse gets few requests at once, and so do all tenants together for each row of `TENANTS`, in which namespaces
+    take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
-    level["spec"]["limited"] |= {"nominalConcurrencyShares": 6, **ALONE}
+    level["spec"]["limited"] |= {"nominalConcurrencyShares": 4, **ALONE}
+    engine = _schema("poolhouse-engine", 8000, WORKLOAD_LOW, "ByUser", EVERYTHING, _account("engine"))
     tenants = {"kind": "Group", "group": {"name": "system:authenticated"}}
-    return [
-        level,
-        *schemas,
-        _schema("poolhouse-engine", 8000, WORKLOAD_LOW, "ByUser", EVERYTHING, _account("engine")),
-        _level(CLIENTS, nominalConcurrencyShares=2, **ALONE),
-        _schema(CLIENTS, 8900, CLIENTS, "ByNamespace", WRITES, tenants),
-        # Apart from the writes, because a list of large objects takes long.
-        _level(LISTING, nominalConcurrencyShares=2, **ALONE),
-        _schema(LISTING, 8900, LISTING, "ByNamespace", LISTS, tenants),
+    return [level, *schemas, engine] + [
+        document
+        for precedence, (name, shares, rule) in enumerate(TENANTS, start=8800)
+        for document in (
+            _level(name, nominalConcurrencyShares=shares, **ALONE),
+            _schema(name, precedence, name, "ByNamespace", rule, tenants),
+        )
     ]
 
 

@@ -86,6 +86,8 @@ def flow_specs(*options: str, shares: int) -> dict[str, Json]:
 
 
 POOL_PATH = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachinepools"
+CLAIM_PATH = f"/apis/poolhouse.dev/v1alpha1/namespaces/{meta.NAMESPACE}/virtualmachineclaims"
+VM_PATH = f"/apis/kubevirt.io/v1/namespaces/{meta.NAMESPACE}/virtualmachines"
 LEASE_PATH = f"/apis/coordination.k8s.io/v1/namespaces/{meta.NAMESPACE}/leases/poolhouse-controllers"
 FLOWS = (
     ("GET", "poolhouse-controllers", POOL_PATH, "poolhouse-controllers", "poolhouse"),
@@ -93,8 +95,10 @@ FLOWS = (
     ("GET", "poolhouse-controllers", LEASE_PATH, "poolhouse-leases", "leader-election"),
     ("GET", "poolhouse-webhook", POOL_PATH, "poolhouse", "poolhouse"),
     ("POST", "poolhouse-engine", POOL_PATH, "poolhouse-engine", "workload-low"),
-    ("POST", "default", POOL_PATH, "poolhouse-clients", "poolhouse-clients"),
-    ("DELETE", "default", f"{POOL_PATH}/web", "poolhouse-clients", "poolhouse-clients"),
+    ("POST", "default", POOL_PATH, "poolhouse-pools", "poolhouse-pools"),
+    ("DELETE", "default", f"{POOL_PATH}/web", "poolhouse-pools", "poolhouse-pools"),
+    ("POST", "default", CLAIM_PATH, "poolhouse-claims", "poolhouse-claims"),
+    ("POST", "default", VM_PATH, "poolhouse-clients", "poolhouse-clients"),
     ("GET", "default", POOL_PATH, "poolhouse-lists", "poolhouse-lists"),
     ("GET", "default", f"{POOL_PATH}/web", "service-accounts", "workload-low"),
 )

@@ -49,9 +49,9 @@ from tests.bench.harness import (
     report,
     section,
     stack,
-    vmi_spec,
 )
 from tests.bench.pool import WORKLOADS, bare, scaled
+from tests.builders import vm_spec, vmi_spec
 
 CREATES_PER_SECOND = 100
 BATCH = 50
@@ -82,7 +82,7 @@ def shape(
     """Returns a halted VM, whose shape is another one with another memory."""
     volumes = {f"disk-{number}": {"emptyDisk": {"capacity": "1Mi"}} for number in range(disks)}
     spec = vmi_spec(volumes, [f"nic-{number}" for number in range(nics)], f"{131072 + memory}Ki")
-    return document(VMS, name, {"runStrategy": "Halted", "template": {"spec": spec}}, namespace, labels=labels or {})
+    return document(VMS, name, vm_spec(spec, runStrategy="Halted"), namespace, labels=labels or {})
 
 
 @dataclass

@@ -14,11 +14,12 @@ from typing import Any, cast
 from fastapi import FastAPI, Request, Response
 from starlette.types import ASGIApp
 
-from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.runtime.resource import VMS
 from poolhouse.service.server import serve
-from tests.bench.harness import Process, document, percentile, report, section, service, vmi_spec
+from tests.bench.harness import Process, document, percentile, report, section, service
+from tests.builders import owned_by, vm_spec, vmi_spec
 from tests.webhook.builders import review
 from tests.webhook.fake_defaulter import filled, with_identity
 
@@ -32,11 +33,10 @@ def vm() -> Json:
     spec["domain"]["machine"] = {"type": "q35"}
     metadata = {
         "labels": {f"example.com/label-{n}": "value" for n in range(5)},
-        "ownerReferences": [controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", "u")],
+        "ownerReferences": owned_by(POOLS, "web", "u"),
         "managedFields": [{"manager": "controllers", "operation": "Update", "fieldsV1": {"f:spec": {".": {}}}}],
     }
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": spec}
-    return document(VMS, "web-17", {"running": True, "template": template}, "default", **metadata)
+    return document(VMS, "web-17", vm_spec(spec, labels={"app": "web"}, running=True), "default", **metadata)
 
 
 # The servers

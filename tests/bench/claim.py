@@ -32,6 +32,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMS
 from tests.bench import harness
 from tests.bench.warmpool import delete_everything, store_ready_vms
+from tests.builders import vmi_spec
 
 BURST_VMS = 100
 BOUND_GOAL_SECONDS = 0.25
@@ -265,7 +266,7 @@ def report_steady(title: str, bare: Samples, ours: Samples) -> None:
 
 
 GUEST: Json = {
-    **harness.vmi_spec({"root": {"containerDisk": {"image": "quay.io/containerdisks/alpine:latest"}}}),
+    **vmi_spec({"root": {"containerDisk": {"image": "quay.io/containerdisks/alpine:latest"}}}),
     "terminationGracePeriodSeconds": 0,
 }
 

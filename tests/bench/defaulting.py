@@ -41,8 +41,8 @@ from tests.bench.harness import (
     report,
     section,
     service,
-    vmi_spec,
 )
+from tests.builders import vm_spec, vmi_spec
 
 JSON = {"Content-Type": "application/json"}
 BARE_LIBVIRT = "bare-libvirt"
@@ -56,7 +56,7 @@ def vm(disks: int, nics: int, *, known: bool) -> Json:
     nic_names = [f"net{i}" for i in range(nics)]
     spec = vmi_spec(volumes, nic_names, "128Mi" if known else f"{131072 + index}Ki")
     spec["domain"]["devices"]["rng"] = {}
-    return document(VMS, f"vm-{index}", {"runStrategy": "Always", "template": {"spec": spec}})
+    return document(VMS, f"vm-{index}", vm_spec(spec))
 
 
 # Bare libvirt, in a process of its own

@@ -23,8 +23,9 @@ from poolhouse.cli.fleet import collect
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.reflector import PAGE_SIZE
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
-from tests.bench.harness import parse_options, refuse_options, report, section, vmi_spec
+from tests.bench.harness import parse_options, refuse_options, report, section
 from tests.bench.informer import connect, respond
+from tests.builders import vm_spec, vmi_spec
 
 SPEC = vmi_spec({name: {"containerDisk": {"image": "guest"}} for name in ("root", "data")}, ["default"])
 MANAGED = [
@@ -38,7 +39,7 @@ def metadata(number: int) -> Json:
 
 
 def vm(number: int) -> Json:
-    return {"metadata": metadata(number), "spec": {"runStrategy": "Always", "template": {"spec": SPEC}}}
+    return {"metadata": metadata(number), "spec": vm_spec(SPEC)}
 
 
 def vmi(number: int) -> Json:

@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +23,6 @@ from typing import Any, NoReturn, TypeVar
 import aiohttp
 
 from controllers.main import CONNECTIONS
-from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kubevirt import KUBEVIRT_KINDS
@@ -32,6 +31,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import CRDS, NAMESPACES, VMIS, VMS, Resource
 from tests.bench import results
+from tests.builders import manifest, owned_by
 from tests.ports import free_port
 
 T = TypeVar("T")
@@ -130,26 +130,14 @@ def stack(directory: Path | None, *options: str, without: Iterable[str] = CONTRO
 
 
 def document(resource: Resource, name: str, spec: Json, namespace: str = NAMESPACE, **metadata: Any) -> Json:
-    kind = {"apiVersion": resource.api_version, "kind": resource.kind}
-    return {**kind, "metadata": {"namespace": namespace, "name": name, **metadata}, "spec": spec}
-
-
-def vmi_spec(volumes: Mapping[str, Json], nics: Iterable[str] = (), memory: str = "128Mi") -> Json:
-    """Returns a VMI spec with a virtio disk for each volume, and NICs on the pod network."""
-    disks = [{"name": name, "disk": {"bus": "virtio"}} for name in volumes]
-    interfaces = [{"name": name, "masquerade": {}} for name in nics]
-    return {
-        "domain": {"memory": {"guest": memory}, "devices": {"disks": disks, "interfaces": interfaces}},
-        "networks": [{"name": name, "pod": {}} for name in nics],
-        "volumes": [{"name": name, **source} for name, source in volumes.items()],
-    }
+    return manifest(resource, name, spec, namespace, **metadata)
 
 
 def vmi_of(vm: Json) -> Json:
     """Returns the VMI that KubeVirt would create for a VM."""
     metadata, template = vm["metadata"], vm["spec"]["template"]
-    owner = controller_reference(VMS.api_version, VMS.kind, metadata["name"], metadata["uid"])
-    about = {"labels": template["metadata"]["labels"], "ownerReferences": [owner]}
+    about = {"labels": template["metadata"]["labels"]}
+    about["ownerReferences"] = owned_by(VMS, metadata["name"], metadata["uid"])
     return document(VMIS, metadata["name"], template["spec"], metadata["namespace"], **about)
 
 

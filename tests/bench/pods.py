@@ -26,6 +26,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import PODS, Resource
 from tests.bench import harness
 from tests.bench.claim import claim, ready_vms, report_spread
+from tests.builders import vmi_spec
 from tests.resources import SERVICE_ACCOUNTS
 
 VMS = 3
@@ -35,7 +36,7 @@ POOL: Json = {
     "claimPolicy": {"allowPods": True, "allowApplication": True},
     "template": {
         "metadata": {"annotations": {"sim.poolhouse.dev/application": "true"}},
-        "spec": {"template": {"spec": harness.vmi_spec({}, nics=["default"])}},
+        "spec": {"template": {"spec": vmi_spec({}, nics=["default"])}},
     },
 }
 CONTAINERS = [{"name": "main", "image": "registry.example/app:1"}]

@@ -35,12 +35,13 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS, VMS, Resource
 from tests.bench import harness
+from tests.builders import vmi_spec
 
 
 def pool(name: str, replicas: int) -> Json:
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "2Gi"}}}
     disk = {"metadata": {"name": f"{name}-root"}, "spec": {"pvc": storage, "source": {"blank": {}}}}
-    vmi = {"spec": harness.vmi_spec({"root": {"dataVolume": {"name": f"{name}-root"}}}, ["default"])}
+    vmi = {"spec": vmi_spec({"root": {"dataVolume": {"name": f"{name}-root"}}}, ["default"])}
     spec = {"running": True, "dataVolumeTemplates": [disk], "template": vmi}
     vm = {"metadata": {"labels": {"app": "bench"}}, "spec": spec}
     return harness.document(POOLS, name, {"replicas": replicas, "template": vm})
@@ -57,7 +58,7 @@ def vms(name: str, size: int) -> tuple[Pool, Any, list[Json]]:
 
 def replica_set(name: str, replicas: int) -> Json:
     labels, volumes = {"set": name}, {"root": {"containerDisk": {"image": "tiny"}}}
-    vmi = {"metadata": {"labels": labels}, "spec": harness.vmi_spec(volumes, ["default"])}
+    vmi = {"metadata": {"labels": labels}, "spec": vmi_spec(volumes, ["default"])}
     spec = {"replicas": replicas, "selector": {"matchLabels": labels}, "template": vmi}
     return harness.document(REPLICA_SETS, name, spec)
 

@@ -31,12 +31,13 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS, VMS
 from tests.bench import harness
+from tests.builders import vmi_spec
 
 UNLIMITED_REFILL = {"maxConcurrent": 100_000, "ratePerSecond": 100_000}
 
 
 def manifest(namespace: str, replicas: int, **metadata: str) -> Json:
-    template = {"spec": {"template": {"spec": harness.vmi_spec({})}}}
+    template = {"spec": {"template": {"spec": vmi_spec({})}}}
     spec = {"replicas": replicas, "refill": UNLIMITED_REFILL, "template": template}
     return harness.document(WARM_POOLS, "warm", spec, namespace, **metadata)
 

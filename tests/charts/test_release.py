@@ -35,6 +35,7 @@ from poolhouse.runtime.resource import DEPLOYMENTS, PODS, SECRETS, VMIS, Resourc
 from poolhouse.service.certificates import KeyPair, join_pem
 from poolhouse.stack.install import RESOURCES, SUBRESOURCES
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, template
@@ -158,12 +159,7 @@ def vm(name: str) -> Json:
     spec = {key: value for key, value in spec.items() if key != "dataVolumeTemplates"}
     inner = spec["template"]["spec"]
     inner["volumes"] = [{"name": "datavolumedisk", "containerDisk": {"image": "x"}}]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": WORK},
-        "spec": spec,
-    }
+    return manifest(VMS, name, spec, WORK)
 
 
 async def running(api: Api) -> dict[str, str]:

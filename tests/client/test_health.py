@@ -23,6 +23,7 @@ from poolhouse.cli.health import assess
 from poolhouse.cli.updates import progress
 from poolhouse.console.overview import object_row
 from poolhouse.console.words import condition_rows
+from tests.builders import manifest
 from tests.controllers.pool import builders as pools
 from tests.controllers.readiness import ROWS
 from tests.controllers.replicaset import builders as sets
@@ -61,12 +62,9 @@ def statuses(kind: Kind) -> Iterator[tuple[Json, str]]:
 
 def corpus(kind: Kind) -> Iterator[tuple[Json, str]]:
     """Objects with their health in Argo CD's terms."""
-    base: Json = {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": {"name": "web", "namespace": "shop", "generation": 1},
-        "spec": SPECS.get(kind.kind) or ({"replicas": 1} if kind.scale else {}),
-    }
+    base: Json = manifest(
+        kind, "web", SPECS.get(kind.kind) or ({"replicas": 1} if kind.scale else {}), "shop", generation=1
+    )
     yield base, "Progressing"
     for status, health in statuses(kind):
         document = {**base, "status": status}

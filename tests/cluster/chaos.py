@@ -17,6 +17,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Expired, NotFound
 from poolhouse.runtime.resource import CONFIG_MAPS, PVCS, VMIS, VMS, Resource
+from tests.builders import owned_by
 from tests.cluster.budget import Budget
 from tests.cluster.pooling import PATIENCE_SECONDS, Place, template
 from tests.resources import QUOTAS
@@ -273,8 +274,7 @@ class People:
         if self.somebody is None:
             made = await self.place.api.create(CONFIG_MAPS, {"metadata": {**self._here, "name": "somebody"}})
             self.somebody = made["metadata"]["uid"]
-        owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": "somebody", "uid": self.somebody, "controller": True}
-        return await self._give_away("adopt", [owner])
+        return await self._give_away("adopt", owned_by(CONFIG_MAPS, "somebody", self.somebody))
 
     async def _give_away(self, how: str, owners: list[Json] | None) -> str:
         if not (member := self._member()):

@@ -14,6 +14,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.metrics import PREFIX
 from poolhouse.runtime.resource import VMS
+from tests.builders import manifest
 from tests.cluster import warm_pools
 from tests.cluster.pooling import PATIENCE_SECONDS, until
 from tests.cluster.warm_pools import PoolNamespace, RunningControllers
@@ -39,8 +40,7 @@ class Counter(PoolNamespace):
         return len(items)
 
     async def claim(self, name: str, *, annotations: Json | None = None, **spec: Any) -> Json:
-        metadata = {"namespace": self.namespace, "name": name, "annotations": annotations or {}}
-        body = {"apiVersion": CLAIMS.api_version, "kind": CLAIMS.kind, "metadata": metadata, "spec": spec}
+        body = manifest(CLAIMS, name, spec, self.namespace, annotations=annotations)
         return await self.api.create(CLAIMS, body)
 
     async def alter(self, name: str, **spec: Any) -> Json:

@@ -9,6 +9,7 @@ from typing import Any
 from controllers.shared.evictions import BUDGETS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
+from tests.builders import manifest
 from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS
 from tests.waiting import until
 
@@ -31,9 +32,9 @@ async def budgets_refused(api: Api, namespace: str) -> AsyncIterator[None]:
     await api.create(ADMISSION_POLICY_BINDINGS, {"metadata": {"name": namespace}, "spec": binding})
 
     async def refuses() -> bool:
-        probe = {"metadata": {"namespace": namespace, "name": "probe"}, "spec": {"minAvailable": 1}}
+        probe = manifest(BUDGETS, "probe", {"minAvailable": 1}, namespace)
         try:
-            await api.create(BUDGETS, {"apiVersion": BUDGETS.api_version, "kind": BUDGETS.kind, **probe}, dry_run=True)
+            await api.create(BUDGETS, probe, dry_run=True)
         except ApiError as error:
             return MESSAGE in error.message
         return False

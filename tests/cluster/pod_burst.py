@@ -33,6 +33,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import NAMESPACES, PODS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.bench.pods import POOL, TOLERATION, pod
+from tests.builders import manifest
 from tests.cluster.chaos import watched
 from tests.cluster.processes import kill_controllers
 from tests.cluster.warm_invariants import OVER, InvariantChecker
@@ -154,10 +155,7 @@ async def make_pool(api: Api, vms: int) -> str:
     template = {**POOL["template"], "metadata": {"annotations": annotations}}
     spec = {**POOL, "replicas": vms, "maxTotal": vms, "template": template}
     spec["claimPolicy"] = {**POOL["claimPolicy"], "onEmpty": "Queue"}
-    metadata = {"name": "warm", "namespace": NAMESPACE}
-    made = await api.create(
-        WARM_POOLS, {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind, "metadata": metadata, "spec": spec}
-    )
+    made = await api.create(WARM_POOLS, manifest(WARM_POOLS, "warm", spec, NAMESPACE))
     return str(made["metadata"]["uid"])
 
 

@@ -31,6 +31,7 @@ from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import RESOURCES as INSTANCETYPES
 from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, PVCS, VMIS, VMS, Resource
+from tests.builders import manifest, owned_by
 from tests.waiting import PATIENCE_SECONDS, eventually, until
 
 Json = dict[str, Any]
@@ -53,12 +54,7 @@ async def install(api: Api) -> None:
 async def instancetype(api: Api, name: str, cpus: int, memory: str, namespace: str | None = None) -> None:
     """An instance type of the namespace, or of the cluster, which has these sizes from now on."""
     resource = INSTANCETYPES["instancetype"][namespace is None]
-    body = {
-        "apiVersion": resource.api_version,
-        "kind": resource.kind,
-        "metadata": {"name": name} | ({"namespace": namespace} if namespace else {}),
-        "spec": {"cpu": {"guest": cpus}, "memory": {"guest": memory}},
-    }
+    body = manifest(resource, name, {"cpu": {"guest": cpus}, "memory": {"guest": memory}}, namespace)
     await api.patch(resource, namespace, name, body, kind="apply", field_manager="tests")
 
 
@@ -194,12 +190,7 @@ class Place:
     namespace: str
 
     def document(self, replicas: int, name: str = "web", **spec: Any) -> Json:
-        return {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachinePool",
-            "metadata": {"namespace": self.namespace, "name": name},
-            "spec": {"replicas": replicas, "template": template(), **spec},
-        }
+        return manifest(POOLS, name, {"replicas": replicas, "template": template(), **spec}, self.namespace)
 
     async def pool(self, replicas: int, name: str = "web", **spec: Any) -> Json:
         return await self.api.create(POOLS, self.document(replicas, name, **spec))
@@ -222,9 +213,7 @@ class Place:
         return sorted(await self.machines())
 
     async def vm(self, name: str, **metadata: Any) -> Json:
-        spec = template()["spec"]
-        body = {"metadata": {"namespace": self.namespace, "name": name, **metadata}, "spec": spec}
-        return await self.api.create(VMS, {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", **body})
+        return await self.api.create(VMS, manifest(VMS, name, template()["spec"], self.namespace, **metadata))
 
     async def meta(self, name: str, **change: Any) -> Json:
         return await self.api.patch(VMS, self.namespace, name, {"metadata": change})
@@ -234,35 +223,28 @@ class Place:
         machines = await self.machines()
         for name in names:
             vm = machines[name]
-            owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": name, "controller": True}
-            metadata = {"labels": vm["spec"]["template"]["metadata"]["labels"], "name": name}
-            metadata |= {"namespace": self.namespace, "ownerReferences": [{**owner, "uid": vm["metadata"]["uid"]}]}
-            run = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata}
+            inside = vm["spec"]["template"]
+            metadata = {"labels": inside["metadata"]["labels"]}
+            metadata["ownerReferences"] = owned_by(VMS, name, vm["metadata"]["uid"])
             status = {"phase": "Running"}
-            await self.api.create(VMIS, {**run, "spec": vm["spec"]["template"]["spec"], "status": status})
+            run = manifest(VMIS, name, inside["spec"], self.namespace, status=status, **metadata)
+            await self.api.create(VMIS, run)
             await self.api.patch(
                 VMS, self.namespace, name, {"status": {"created": True, "ready": True}}, subresource="status"
             )
 
     async def disk(self, name: str, vm: Json, labels: Json | None = None) -> None:
         """A DataVolume of the VM, and its claim, as CDI makes them."""
-        owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "controller": True}
-        owner |= {"name": vm["metadata"]["name"], "uid": vm["metadata"]["uid"]}
-        metadata = {"namespace": self.namespace, "name": name, "labels": labels or {}, "ownerReferences": [owner]}
-        volume = await self.api.create(
-            DATA_VOLUMES,
-            {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": metadata, "spec": {}},
-        )
-        owner = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "controller": True}
-        owner |= {"name": name, "uid": volume["metadata"]["uid"]}
+        owners = owned_by(VMS, vm["metadata"]["name"], vm["metadata"]["uid"])
+        document = manifest(DATA_VOLUMES, name, {}, self.namespace, labels=labels, ownerReferences=owners)
+        volume = await self.api.create(DATA_VOLUMES, document)
+        (owner,) = owned_by(DATA_VOLUMES, name, volume["metadata"]["uid"])
         await self.claim(name, owner)
 
     async def claim(self, name: str, owner: Json, labels: Json | None = None) -> None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        metadata = {"namespace": self.namespace, "name": name, "ownerReferences": [owner], "labels": labels or {}}
-        await self.api.create(
-            PVCS, {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
-        )
+        claim = manifest(PVCS, name, spec, self.namespace, ownerReferences=[owner], labels=labels)
+        await self.api.create(PVCS, claim)
 
     async def disks(self) -> dict[str, Json]:
         """Claims, by name, that are not being deleted."""

@@ -19,6 +19,7 @@ from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import NAMESPACES, VMIS, Resource
+from tests.builders import manifest, vmi_spec
 from tests.cluster.pooling import Running, background, until
 
 Json = dict[str, Any]
@@ -44,15 +45,9 @@ async def controller(
 
 
 def the_set(namespace: str, replicas: int, name: str = "web", **spec: Any) -> Json:
-    devices = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
-    volumes = [{"name": "root", "containerDisk": {"image": "tiny"}}]
-    template = {"metadata": {"labels": LABELS}, "spec": {"domain": {"devices": devices}, "volumes": volumes}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": REPLICA_SETS.kind,
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec},
-    }
+    template = {"metadata": {"labels": LABELS}, "spec": vmi_spec({"root": {"containerDisk": {"image": "tiny"}}})}
+    spec = {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template, **spec}
+    return manifest(REPLICA_SETS, name, spec, namespace)
 
 
 @dataclass(frozen=True)
@@ -106,8 +101,8 @@ class Place:
     async def vmi(self, name: str, **metadata: Any) -> Json:
         """One that somebody else makes."""
         spec = the_set(self.namespace, 1)["spec"]["template"]["spec"]
-        body = {"metadata": {"namespace": self.namespace, "name": name, "labels": LABELS, **metadata}, "spec": spec}
-        return await self.api.create(VMIS, {"apiVersion": "kubevirt.io/v1", "kind": VMIS.kind, **body})
+        body = manifest(VMIS, name, spec, self.namespace, **{"labels": LABELS, **metadata})
+        return await self.api.create(VMIS, body)
 
     async def relabel(self, name: str, **labels: str | None) -> None:
         await self.api.patch(VMIS, self.namespace, name, {"metadata": {"labels": labels}})

@@ -47,6 +47,7 @@ from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, VMIS, VMS, Resourc
 from poolhouse.service import certificates
 from poolhouse.service.server import serve
 from poolhouse.service.settings import Address
+from tests.builders import manifest, vm_spec, vmi_spec
 from tests.cluster.heard import heard
 from tests.cluster.pooling import background, synced
 from tests.cluster.test_kinds import api, applied, namespace
@@ -80,29 +81,16 @@ CONFIGURATIONS = [
 
 def vm(namespace: str, name: str = "web", *disks: Json, **metadata: Any) -> Json:
     """With a disk for each volume, and one NIC."""
-    shown = list(disks) or [{"name": "root", "disk": {"bus": "virtio"}}]
-    interface = {"name": "default", "masquerade": {}}
-    spec = {
-        "domain": {"memory": {"guest": "128Mi"}, "devices": {"disks": shown, "interfaces": [interface]}},
-        "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": disk["name"], "containerDisk": {"image": "tiny"}} for disk in shown],
-    }
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": namespace, **metadata},
-        "spec": {"running": True, "template": {"metadata": {"labels": {"app": name}}, "spec": spec}},
-    }
+    names = [disk["name"] for disk in disks] or ["root"]
+    spec = vmi_spec({name: {"containerDisk": {"image": "tiny"}} for name in names}, ["default"])
+    if disks:
+        spec["domain"]["devices"]["disks"] = list(disks)
+    return manifest(VMS, name, vm_spec(spec, labels={"app": name}, running=True), namespace, **metadata)
 
 
 def pool(namespace: str, name: str = "web", **spec: Any) -> Json:
     machine = vm(namespace)["spec"]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"replicas": 2, "template": {"spec": machine}, **spec},
-    }
+    return manifest(POOLS, name, {"replicas": 2, "template": {"spec": machine}, **spec}, namespace)
 
 
 @dataclass
@@ -306,12 +294,8 @@ async def test_a_changed_kubevirt_object_is_sent_with_the_next_vm(admission: Adm
 
         await eventually(sent)
 
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "KubeVirt",
-        "metadata": {"name": "kubevirt", "namespace": namespace},
-        "spec": {"configuration": {"network": {"defaultNetworkInterface": "masquerade"}, "migrations": {}}},
-    }
+    configuration: Json = {"network": {"defaultNetworkInterface": "masquerade"}, "migrations": {}}
+    document = manifest(KUBEVIRTS, "kubevirt", {"configuration": configuration}, namespace)
     await admission.api.create(KUBEVIRTS, document)
     await binding("masquerade")
     assert "migrations" not in at(admission.defaulter.kubevirt, "spec", "configuration")
@@ -629,12 +613,7 @@ async def test_a_running_vm_gets_defaults_when_it_stops(admission: Admission, na
     await api.create(VMS, vm(namespace))
     await api.patch(VMS, namespace, "web", {"status": {"created": True}}, subresource="status")
     template = vm(namespace)["spec"]["template"]
-    instance = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "web", "namespace": namespace, "finalizers": ["test.dev/stay"]},
-        "spec": template["spec"],
-    }
+    instance = manifest(VMIS, "web", template["spec"], namespace, finalizers=["test.dev/stay"])
     await api.create(VMIS, instance)
     await admission.defaulter_starts()
     async with defaulting_controller(admission):

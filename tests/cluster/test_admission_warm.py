@@ -17,6 +17,7 @@ from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid
 from poolhouse.runtime.resource import PODS, Resource
+from tests.builders import manifest
 from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool
@@ -104,8 +105,7 @@ async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim
     api, jane = admission.api, await token(admission.api, namespace, CLAIMS.plural)
     # The Pod exists, because the garbage collector deletes a claim whose owner does not.
     spec = {"serviceAccountName": "jane", "automountServiceAccountToken": False, "containers": [CONTAINER]}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0", "namespace": namespace}, "spec": spec}
-    own = claim_metadata("web-0", (await api.create(PODS, pod))["metadata"]["uid"])
+    own = claim_metadata("web-0", (await api.create(PODS, manifest(PODS, "web-0", spec, namespace)))["metadata"]["uid"])
     own["annotations"][REQUESTER] = f"system:serviceaccount:{namespace}:default"
 
     async def patch(name: str, token: str | None = None, **metadata: Any) -> Json:

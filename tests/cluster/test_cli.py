@@ -17,8 +17,10 @@ from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import POOL, meta
 from poolhouse.cli.completion import kubectl_answers
 from poolhouse.cli.main import poolhouse
-from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.runtime.events import EVENTS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
 from poolhouse.service.terminal import has_controls
+from tests.builders import manifest
 from tests.cluster.pooling import Place
 from tests.defaulter.builders import nic, spec, vm
 
@@ -140,30 +142,16 @@ async def spoil(place: Place) -> None:
     machine = await place.vm("web-1", ownerReferences=[reference], annotations={"why": EVIL})
     state = {"printableStatus": EVIL, "conditions": [{**failing, "type": "Failure"}]}
     await place.api.patch(VMS, place.namespace, "web-1", {"status": state}, subresource="status")
-    revisions = Resource("apps", "v1", "controllerrevisions", "ControllerRevision")
     for number in (1, 2):
-        await place.api.create(
-            revisions,
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ControllerRevision",
-                "metadata": {
-                    "name": f"web-{number}x",
-                    "namespace": place.namespace,
-                    "labels": {meta.POOL: "web"},
-                    "ownerReferences": [reference],
-                },
-                "revision": number,
-                "data": {"template": {"metadata": {"annotations": {f"why{EVIL}{number}": f"{number} {EVIL}"}}}},
-            },
-        )
+        metadata = {"labels": {meta.POOL: "web"}, "ownerReferences": [reference]}
+        stored = manifest(CONTROLLER_REVISIONS, f"web-{number}x", None, place.namespace, **metadata)
+        data = {"template": {"metadata": {"annotations": {f"why{EVIL}{number}": f"{number} {EVIL}"}}}}
+        await place.api.create(CONTROLLER_REVISIONS, {**stored, "revision": number, "data": data})
     regarding = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "namespace": place.namespace}
     await place.api.create(
-        Resource("events.k8s.io", "v1", "events", "Event"),
+        EVENTS,
         {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": "web-1.1", "namespace": place.namespace},
+            **manifest(EVENTS, "web-1.1", None, place.namespace),
             "regarding": {**regarding, "name": "web-1", "uid": machine["metadata"]["uid"]},
             "eventTime": "2026-01-01T00:00:00.000000Z",
             "reportingController": "x",

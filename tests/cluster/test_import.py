@@ -23,6 +23,7 @@ from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, PVCS, VMIS, VMS
+from tests.builders import manifest
 from tests.cluster.kubevirt_pools import CRD
 from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
 
@@ -98,16 +99,10 @@ async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Js
     autohealing = {"startUpFailureThreshold": 4}
     pool = await place.api.create(
         KUBEVIRT_POOLS,
-        {
-            "apiVersion": "pool.kubevirt.io/v1beta1",
-            "kind": "VirtualMachinePool",
-            "metadata": {
-                "namespace": place.namespace,
-                "name": name,
-                "labels": {"team": "shop"},
-                "finalizers": [FINALIZER],
-            },
-            "spec": {
+        manifest(
+            KUBEVIRT_POOLS,
+            name,
+            {
                 "replicas": 3,
                 "selector": {"matchLabels": {"app": name}},
                 "virtualMachineTemplate": vm_template(name),
@@ -115,7 +110,10 @@ async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Js
                 "autohealing": autohealing,
                 **others,
             },
-        },
+            place.namespace,
+            labels={"team": "shop"},
+            finalizers=[FINALIZER],
+        ),
     )
     old = copy.deepcopy(pool["spec"])
     old["virtualMachineTemplate"]["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "64Mi"}
@@ -123,16 +121,8 @@ async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Js
     for number, spec in ((1, old), (4, pool["spec"])):
         written = copy.deepcopy(spec)
         written["virtualMachineTemplate"]["metadata"]["creationTimestamp"] = None
-        await place.api.create(
-            CONTROLLER_REVISIONS,
-            {
-                "apiVersion": "apps/v1",
-                "kind": "ControllerRevision",
-                "metadata": {"namespace": place.namespace, "name": f"{name}-{number}", "ownerReferences": [owner]},
-                "revision": number,
-                "data": written,
-            },
-        )
+        document = manifest(CONTROLLER_REVISIONS, f"{name}-{number}", None, place.namespace, ownerReferences=[owner])
+        await place.api.create(CONTROLLER_REVISIONS, {**document, "revision": number, "data": written})
     for ordinal, (number, spec) in enumerate([(4, pool["spec"]), (1, old), (4, pool["spec"])]):
         await member(place, name, ordinal, number, spec, owner)
     await place.is_ready(f"{name}-0", f"{name}-1")
@@ -146,21 +136,8 @@ async def member(place: Place, name: str, ordinal: int, number: int, spec: Json,
     body["running"] = ordinal != 2
     label = {REVISION_LABEL: f"{name}-{number}"}
     body["template"]["metadata"]["labels"] |= label
-    await place.api.create(
-        VMS,
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "metadata": {
-                "namespace": place.namespace,
-                "name": f"{name}-{ordinal}",
-                "labels": {"app": name, **label},
-                "ownerReferences": [owner],
-                "finalizers": [FINALIZER],
-            },
-            "spec": body,
-        },
-    )
+    metadata: Json = {"labels": {"app": name, **label}, "ownerReferences": [owner], "finalizers": [FINALIZER]}
+    await place.api.create(VMS, manifest(VMS, f"{name}-{ordinal}", body, place.namespace, **metadata))
 
 
 class Interrupted(Exception):

@@ -25,7 +25,8 @@ from poolhouse.manifests import admission_policy, rbac, webhooks
 from poolhouse.manifests.crd import object_schema
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid
-from poolhouse.runtime.resource import CRDS, NAMESPACES, VMIS, VMS, Resource
+from poolhouse.runtime.resource import CRDS, NAMESPACES, PODS, PVCS, VMIS, VMS, Resource
+from tests.builders import manifest, vm_spec
 from tests.cluster import pooling
 from tests.kinds.documents import BY_HAND, EXAMPLE, ORDERED, changed, machine, pool, read
 from tests.kinds.test_pool import RIGHT, WRONG
@@ -310,12 +311,7 @@ async def test_labels_of_ours_are_written_by_us_only(api: Api, namespace: str) -
     await applied(api, changed(policy, namespace, "metadata", "name"))
     binding = changed(changed(binding, namespace, "metadata", "name"), namespace, "spec", "policyName")
     await applied(api, changed(binding, only, "spec", "matchResources"))
-    vm = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "vm", "namespace": namespace, "labels": {meta.POOL_UID: "1"}},
-        "spec": machine(),
-    }
+    vm = manifest(VMS, "vm", machine(), namespace, labels={meta.POOL_UID: "1"})
     await _in_force(api, vm)
     with pytest.raises(Forbidden, match="written by Poolhouse only"):
         await api.create(VMS, vm, dry_run=True)
@@ -342,15 +338,13 @@ async def test_an_account_that_copies_our_labels_to_vmis_cannot_add_them_to_a_vm
     forged = {meta.CLAIM_UID: "1", meta.POOL_UID: "1", meta.WARM_STATE: "Allocating"}
 
     def vm(name: str, labels: Json, hidden: Json | None = None) -> Json:
-        metadata = {"name": name, "namespace": namespace, "labels": labels}
         spec = changed(machine(), {"labels": hidden or {}}, "template", "metadata")
-        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": spec}
+        return manifest(VMS, name, spec, namespace, labels=labels)
 
     def vmi(name: str, owner: str) -> Json:
         reference = {"apiVersion": "kubevirt.io/v1", "kind": owner, "name": name, "uid": "1", "controller": True}
-        metadata = {"name": name, "namespace": namespace, "labels": forged, "ownerReferences": [reference]}
         spec = machine()["template"]["spec"]
-        return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
+        return manifest(VMIS, name, spec, namespace, labels=forged, ownerReferences=[reference])
 
     async def write(user: str, resource: Resource, document: Json, method: str = "POST", name: str = "") -> Any:
         headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
@@ -397,9 +391,7 @@ async def test_the_controllers_delete_only_retained_disks(api: Api, namespace: s
     claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     for name, labels in (("retained", {meta.KEPT_BY: "u"}), ("mine", {"app": "x"})):
-        metadata = {"name": name, "labels": labels}
-        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
-        await api.request("POST", claims, body=body)
+        await api.request("POST", claims, body=manifest(PVCS, name, spec, labels=labels))
     ours = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
 
     async def delete(name: str, dry_run: str) -> Any:
@@ -428,9 +420,8 @@ async def test_only_who_may_delete_a_disk_marks_it_as_a_retained_one(api: Api, n
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
 
     async def create(who: str, name: str, metadata: Json) -> Any:
-        body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name, **metadata}}
         headers = {"Impersonate-User": f"{who}-{namespace}"}
-        return await api.request("POST", claims, body={**body, "spec": spec}, headers=headers)
+        return await api.request("POST", claims, body=manifest(PVCS, name, spec, **metadata), headers=headers)
 
     async def patch(who: str, metadata: Json) -> Any:
         headers = {"Impersonate-User": f"{who}-{namespace}", "Content-Type": "application/merge-patch+json"}
@@ -475,7 +466,7 @@ async def test_the_controllers_change_only_one_label_of_launcher_pods(api: Api, 
     for name, labels in (("launcher", launcher), ("other", {"app": "x"})):
         container = {"name": "compute", "image": "launcher"}
         spec = {"containers": [container], "automountServiceAccountToken": False}
-        body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec}
+        body = manifest(PODS, name, spec, labels=labels)
         await api.request("POST", f"/api/v1/namespaces/{namespace}/pods", body=body)
 
     async def patch(pod: str, change: Json, *, dry_run: bool = False) -> Any:
@@ -509,9 +500,7 @@ async def test_the_webhook_creates_vms_in_dry_runs_only(api: Api, namespace: str
 
     async def create(name: str, user: str, **query: str) -> Any:
         headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
-        spec = {"runStrategy": "Halted", "template": {"spec": {"domain": {"devices": {}}}}}
-        metadata = {"name": name, "namespace": namespace}
-        body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec}
+        body = manifest(VMS, name, vm_spec(runStrategy="Halted"), namespace)
         return await api.request("POST", VMS.path(namespace), body=body, headers=headers, query=query)
 
     number = count()

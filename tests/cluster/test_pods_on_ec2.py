@@ -15,6 +15,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import PODS
+from tests.builders import manifest
 from tests.cluster.claiming import Counter
 from tests.cluster.instances import Ec2
 from tests.cluster.pooling import background, synced, until
@@ -47,10 +48,9 @@ async def with_virtual_node(kubeconfig: Path, ec2: EC2Settings) -> AsyncIterator
 
 
 async def create_pod(desk: Counter, **spec: Any) -> Json:
-    metadata = {"namespace": desk.namespace, "name": "build"}
     containers = [{"name": "main", "image": "registry.example/builder:1", "args": ["all"]}]
     inner = {"nodeName": NODE, "automountServiceAccountToken": False, "containers": containers, **spec}
-    return await desk.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": inner})
+    return await desk.api.create(PODS, manifest(PODS, "build", inner, desk.namespace))
 
 
 async def status(desk: Counter) -> Json:

@@ -30,6 +30,7 @@ from poolhouse.runtime.errors import Invalid, NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, Resource
+from tests.builders import manifest, vmi_spec
 from tests.cluster.pooling import serve, serve_once
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
@@ -69,15 +70,7 @@ class Cluster:
         return printed.decode()
 
     async def instance(self, name: str, labels: Json) -> None:
-        await self.ours.create(
-            VMIS,
-            {
-                "apiVersion": "kubevirt.io/v1",
-                "kind": "VirtualMachineInstance",
-                "metadata": {"name": name, "namespace": self.namespace, "labels": labels},
-                "spec": {"domain": {"devices": {}}},
-            },
-        )
+        await self.ours.create(VMIS, manifest(VMIS, name, vmi_spec({}), self.namespace, labels=labels))
 
     async def policy(self, name: str, instance: Any = None, namespace: Any = None, **settings: Any) -> Json:
         return await self.api.create(POLICIES, policy(name, instance, namespace, **settings))
@@ -167,11 +160,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
         await Api.connect(controllers, user_agent="tests-controllers", timeout_seconds=60) as ours,
     ):
         await serve_once(api, *KINDS)
-        document = {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"generateName": "policies-", "labels": LABELS},
-        }
+        document = manifest(NAMESPACES, generateName="policies-", labels=LABELS)
         namespace = (await api.create(NAMESPACES, document))["metadata"]["name"]
         try:
             yield Cluster(api, ours, kubeconfig, controllers, namespace)
@@ -278,9 +267,7 @@ async def test_drift_is_repaired_and_the_owner_takes_all_with_it(cluster: Cluste
 
 
 async def test_a_setting_is_sent_when_kubevirt_has_it(cluster: Cluster, controller: None) -> None:
-    metadata = {"name": "kubevirt", "namespace": cluster.namespace}
-    document = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": metadata, "spec": {}}
-    await cluster.api.create(KUBEVIRTS, document)
+    await cluster.api.create(KUBEVIRTS, manifest(KUBEVIRTS, "kubevirt", {}, cluster.namespace))
     version = {"status": {"observedKubeVirtVersion": "v1.9.0"}}
     await cluster.api.patch(KUBEVIRTS, cluster.namespace, "kubevirt", version, subresource="status")
     await cluster.policy("web", {"app": "web"}, maxDowntimeMs=500, allowPostCopy=False)
@@ -365,12 +352,9 @@ async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, contro
 async def test_what_kubevirt_cannot_do_is_told_as_its_configuration_stands(cluster: Cluster, controller: None) -> None:
     await cluster.policy("plain", {"app": "web"}, disableTLS=True)
     assert "disableTLS" in await cluster.says("plain", "Enforced", "Unsupported")
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "KubeVirt",
-        "metadata": {"name": "kubevirt", "namespace": cluster.namespace},
-        "spec": {"configuration": {"migrations": {"disableTLS": True}}},
-    }
+    document = manifest(
+        KUBEVIRTS, "kubevirt", {"configuration": {"migrations": {"disableTLS": True}}}, cluster.namespace
+    )
     await cluster.api.create(KUBEVIRTS, document)
     await cluster.says("plain", "Enforced", "InSync")
     await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")

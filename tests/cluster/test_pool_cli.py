@@ -18,6 +18,7 @@ from controllers.pool.observe import POOLS
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.resource import VMS
+from tests.builders import manifest as build_manifest
 from tests.cluster.pooling import Place, controller, namespace, template, until
 
 Json = dict[str, Any]
@@ -48,12 +49,7 @@ async def shell(control_plane: Any) -> AsyncIterator[Shell]:
 
 
 def manifest(replicas: int, **spec: Any) -> Json:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "web"},
-        "spec": {"replicas": replicas, "template": template(), **spec},
-    }
+    return build_manifest(POOLS, "web", {"replicas": replicas, "template": template(), **spec})
 
 
 @pytest.mark.sentence("1.29")

@@ -10,6 +10,7 @@ import pytest_asyncio
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS
+from tests.builders import manifest
 from tests.cluster.pooling import Place, controller, namespace, until
 from tests.cluster.resting import rests
 from tests.cluster.test_pool_cli import Shell
@@ -32,7 +33,7 @@ async def launcher(place: Place, vm: str) -> None:
     labels = {**metadata["labels"], meta.KUBEVIRT_CREATED_BY: metadata["uid"]}
     container = {"name": "compute", "image": "launcher"}
     spec = {"containers": [container], "automountServiceAccountToken": False, "enableServiceLinks": False}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"launcher-{vm}", "labels": labels}, "spec": spec}
+    pod = manifest(PODS, f"launcher-{vm}", spec, labels=labels)
     await until(lambda: service_account(place), True)
     await place.api.request("POST", PODS.path(place.namespace), body=pod)
 
@@ -173,7 +174,7 @@ async def test_expired_disks_go_but_none_that_is_used_or_not_retained(control_pl
             "enableServiceLinks": False,
             "volumes": [{"name": "disk", "persistentVolumeClaim": {"claimName": "root-2"}}],
         }
-        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "backup"}, "spec": spec}
+        pod = manifest(PODS, "backup", spec)
         await until(lambda: service_account(place), True)
         await place.api.request("POST", PODS.path(place.namespace), body=pod)
         for claim in ("root-1", "root-2"):

@@ -20,6 +20,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, Invalid
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import NAMESPACES, VMS, Resource
+from tests.builders import manifest
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.test_pool import condition, said, web
 from tests.webhook.fake_defaulter import FakeDefaulter, filled, with_identity
@@ -114,8 +115,7 @@ def creator(api: Any, defaulter: FakeDefaulter) -> creation.DefaultingCreator:
 
 
 def named(place: Place, name: str, **labels: str) -> Json:
-    metadata = {"namespace": place.namespace, "name": name, "labels": labels}
-    document = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, **deepcopy(template())}
+    document = manifest(VMS, name, template()["spec"], place.namespace, labels=labels)
     spec = document["spec"]["template"]["spec"]
     spec["domain"].setdefault("devices", {})["interfaces"] = [{"name": "default", "masquerade": {}}]
     return document

@@ -32,6 +32,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.processes import find_processes
+from tests.builders import manifest, vm_spec
 from tests.conftest import stack
 from tests.waiting import PATIENCE_SECONDS
 
@@ -175,7 +176,7 @@ def test_vms_of_a_known_shape_are_created_with_the_defaults_of_the_webhook(whole
         record = json.loads(machine["metadata"]["annotations"][DEFAULTED_FIELDS])
         template = machine["spec"]["template"]
         spec = {**machine["spec"], "template": {**template, "spec": without(template["spec"], record)}}
-        given = {"apiVersion": machine["apiVersion"], "kind": machine["kind"], "metadata": metadata, "spec": spec}
+        given = manifest(VMS, spec=spec, **metadata)
         assert undefaulted_fields(given)
         answered = call(whole, partial(Api.create, resource=VMS, body=given, dry_run=True))
         assert answered["spec"] == machine["spec"]
@@ -210,13 +211,7 @@ def test_each_endpoint_is_verified_by_the_ca_file_and_served_by_its_component(wh
 def test_the_api_server_shows_its_certificate_to_the_webhook(whole: StackPaths) -> None:
     """Only the API server's review of this size gets an answer, with the path of the problem."""
     disks = [{"name": f"disk-{number}"} for number in range(20_000)]
-    template = {"spec": {"domain": {"devices": {"disks": disks}}}}
-    vm = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "large", "namespace": "default"},
-        "spec": {"runStrategy": "Halted", "template": template},
-    }
+    vm = manifest(VMS, "large", vm_spec({"domain": {"devices": {"disks": disks}}}, runStrategy="Halted"), "default")
     with pytest.raises(ApiError) as denied:
         call(whole, lambda api: api.create(VMS, vm))
     assert "spec.template.spec.domain.devices.disks: has 20000 entries; at most 256 are allowed" in str(denied.value)

@@ -22,6 +22,7 @@ from poolhouse.cli.main import poolhouse
 from poolhouse.cli.virtual_kubelet import ImportOptions, import_config
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import SECRETS
+from tests.builders import manifest
 from tests.cli.test_virtual_kubelet import SAMPLE
 from tests.cluster.claiming import CLAIMS, Counter
 from tests.cluster.instances import REGION, Ec2, ec2
@@ -73,9 +74,7 @@ async def made(
 ) -> Json:
     given = {"imageID": cloud.images[0], "instanceType": "m5.large", "subnets": cloud.subnets, **(ec2 or {})}
     spec = {"replicas": replicas, "ec2": given, "health": {"periodSeconds": 1, "timeoutSeconds": 60}, **spec}
-    metadata = {"namespace": desk.namespace, "name": name}
-    body = {"apiVersion": WARM_POOLS.api_version, "kind": WARM_POOLS.kind, "metadata": metadata, "spec": spec}
-    return await desk.api.create(WARM_POOLS, body)
+    return await desk.api.create(WARM_POOLS, manifest(WARM_POOLS, name, spec, desk.namespace))
 
 
 def states(cloud: Ec2, pool: str = "mac") -> Callable[[], Any]:

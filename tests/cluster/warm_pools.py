@@ -27,6 +27,7 @@ from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import NAMESPACES, VMS
 from poolhouse.stack.engine.agents.addresses import NETWORK
+from tests.builders import manifest
 from tests.cluster.pooling import background, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 
@@ -112,13 +113,8 @@ class PoolNamespace:
     async def pool(self, replicas: int, name: str = "web", *, metadata: Json | None = None, **spec: Any) -> Json:
         """Claims may ask for everything unless `claimPolicy` says otherwise."""
         spec["claimPolicy"] = {**PERMITTED, **spec.get("claimPolicy", {})}
-        body = {
-            "apiVersion": WARM_POOLS.api_version,
-            "kind": WARM_POOLS.kind,
-            "metadata": {"namespace": self.namespace, "name": name, **(metadata or {})},
-            "spec": {"replicas": replicas, "template": template(), **spec},
-        }
-        return await self.api.create(WARM_POOLS, body)
+        spec = {"replicas": replicas, "template": template(), **spec}
+        return await self.api.create(WARM_POOLS, manifest(WARM_POOLS, name, spec, self.namespace, **(metadata or {})))
 
     async def change(self, name: str = "web", **spec: Any) -> Json:
         return await self.api.patch(WARM_POOLS, self.namespace, name, {"spec": spec})

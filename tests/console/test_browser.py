@@ -17,7 +17,9 @@ import pytest
 import yaml
 from axe_core_python.selenium import Axe
 
+from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.conftest import stack
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
 
@@ -233,12 +235,7 @@ def test_a_refused_stream_says_why_and_can_be_tried_again(
 
 def test_a_snapshot_is_taken_and_restored(paths: StackPaths, shop: Browser) -> None:
     guest = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
-    document = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "alone", "namespace": SHOP},
-        "spec": {"runStrategy": "Always", "template": {"spec": guest}},
-    }
+    document = manifest(VMS, "alone", {"runStrategy": "Always", "template": {"spec": guest}}, SHOP)
     kubectl(paths, "create", "-f", "-", document=document)
     shop.open(f"/vm/{SHOP}/alone")
     shop.act("Take a snapshot")

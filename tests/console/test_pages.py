@@ -9,6 +9,7 @@ import pytest
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
 from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.api.migrationpolicies.precedence import RankedPolicy, Selectors
 from poolhouse.cli.apply import Change
 from poolhouse.cli.demand import percentile
@@ -20,6 +21,7 @@ from poolhouse.console.cluster_state import Sample
 from poolhouse.console.overview import summary, table
 from poolhouse.console.pool_page import grouped, with_current
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Throttled, Unauthorized, Unavailable, Unreachable
+from tests.builders import manifest as build_manifest
 from tests.controllers.pool.builders import snapshot
 
 Json = dict[str, Any]
@@ -189,22 +191,19 @@ def test_a_chart_has_classes_for_the_colours_of_the_page() -> None:
     assert "style=" not in drawn
 
 
-STORED = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachinePool",
-    "metadata": {
-        "name": "web",
-        "namespace": "shop",
-        "uid": "u",
-        "resourceVersion": "7",
-        "labels": {"a": "1"},
-        "annotations": {LAST_APPLIED: "{}", "note": "x"},
-        "finalizers": ["f"],
-        "managedFields": [{}],
-    },
-    "spec": {"replicas": 1},
-    "status": {"replicas": 1},
-}
+STORED = build_manifest(
+    POOLS,
+    "web",
+    {"replicas": 1},
+    "shop",
+    status={"replicas": 1},
+    uid="u",
+    resourceVersion="7",
+    labels={"a": "1"},
+    annotations={LAST_APPLIED: "{}", "note": "x"},
+    finalizers=["f"],
+    managedFields=[{}],
+)
 
 
 def test_an_edit_removes_what_the_user_has_removed() -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
+from poolhouse.runtime.resource import VMS
+from tests.builders import manifest
+
 Json = dict[str, Any]
 
 
@@ -47,12 +50,7 @@ def vm(content: Json, name: str = "a", namespace: str = "ns", annotations: Json 
     template: Json = {"spec": content}
     if annotations:
         template["metadata"] = {"annotations": annotations}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"runStrategy": "Always", **fields, "template": template},
-    }
+    return manifest(VMS, name, {"runStrategy": "Always", **fields, "template": template}, namespace)
 
 
 def pool(content: Json, name: str = "p", **fields: Any) -> Json:

@@ -29,6 +29,7 @@ from poolhouse.runtime.resource import VMS
 from tests.bench import harness
 from tests.bench.claim import claim
 from tests.bench.warmpool import manifest as warm_pool
+from tests.builders import vm_spec, vmi_spec
 from tests.fair.accounts import CONNECTIONS
 from tests.fair.slow_prometheus import ANALYSIS
 
@@ -59,7 +60,7 @@ class Tenant:
 
 def pool_of_halted_vms(namespace: str, name: str, replicas: int) -> Json:
     """A pool whose VMs exist only in the API server."""
-    template: Json = {"spec": {"runStrategy": "Halted", "template": {"spec": harness.vmi_spec({})}}}
+    template: Json = {"spec": vm_spec(vmi_spec({}), runStrategy="Halted")}
     return harness.document(POOLS, name, {"replicas": replicas, "template": template}, namespace)
 
 

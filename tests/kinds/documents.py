@@ -9,6 +9,9 @@ from typing import Any
 
 import yaml
 
+from poolhouse.api.kinds.resource_types import POOLS
+from tests.builders import manifest
+
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -36,12 +39,7 @@ def machine(**spec: Any) -> Json:
 
 def pool(name: str = "my-vm-pool", **spec: Any) -> Json:
     """A right pool, but for the fields of the spec that are given."""
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": name, "namespace": "default"},
-        "spec": {"replicas": 3, "template": {"spec": machine()}, **spec},
-    }
+    return manifest(POOLS, name, {"replicas": 3, "template": {"spec": machine()}, **spec}, "default")
 
 
 def changed(document: Json, value: Any, *path: str | int) -> Json:

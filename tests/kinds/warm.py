@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from poolhouse.api.kinds.resource_types import WARM_POOLS
+from tests.builders import manifest
+
 Json = dict[str, Any]
 
 
@@ -19,12 +22,7 @@ def warm_machine(**instance: Any) -> Json:
 
 
 def warm_pool(name: str = "web", **spec: Any) -> Json:
-    return {
-        "apiVersion": "poolhouse.dev/v1alpha1",
-        "kind": "VirtualMachineWarmPool",
-        "metadata": {"name": name},
-        "spec": {"template": {"spec": warm_machine()}, **spec},
-    }
+    return manifest(WARM_POOLS, name, {"template": {"spec": warm_machine()}, **spec})
 
 
 def ec2_pool(name: str = "mac", *, spec: Json | None = None, **ec2: Any) -> Json:

@@ -20,6 +20,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, VMS
 from poolhouse.stack.install import RESOURCES, apply
+from tests.builders import manifest
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
 from tests.charts.helm import NAMESPACE
@@ -77,12 +78,7 @@ def vm(name: str) -> Json:
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]["template"]["spec"]
     spec = {key: value for key, value in spec.items() if key != "dataVolumeTemplates"}
     spec["template"]["spec"]["volumes"] = [{"name": "datavolumedisk", "containerDisk": {"image": "x"}}]
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": WORK},
-        "spec": {**spec, "runStrategy": "Halted"},
-    }
+    return manifest(VMS, name, {**spec, "runStrategy": "Halted"}, WORK)
 
 
 async def ready(api: Api) -> dict[str, int]:

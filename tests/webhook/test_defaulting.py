@@ -21,6 +21,8 @@ from poolhouse.api.kinds.meta import UNDEFAULTED
 from poolhouse.api.kinds.vm_documents import with_firmware_uuid
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.resource import VMIS
+from tests.builders import manifest
 from tests.webhook.builders import disk, request, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter, unreadable_vmi
@@ -472,12 +474,7 @@ OWNED = {"ownerReferences": [{"kind": "VirtualMachine", "name": "web", "controll
 )
 async def test_a_vmi_is_not_defaulted_after_its_vm(metadata: dict[str, Any], complete: bool, asked: bool) -> None:
     template = (filled(VM, "s") if complete else VM)["spec"]["template"]
-    instance = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"name": "web", "namespace": "shop", **metadata},
-        "spec": template["spec"],
-    }
+    instance = manifest(VMIS, "web", template["spec"], "shop", **metadata)
     defaulter = FakeDefaulter()
     await ask(defaulter).handle(request(instance))
     assert bool(defaulter.asked) == asked

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from defaulter.contract import Problem, UndecidedDocument
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.service.request_body import RequestRefused
+from tests.builders import manifest
 from tests.runtime.faulty_server import Request, Script, status
 from tests.webhook.builders import api_server, disk, vm
 from tests.webhook.conftest import RunningWebhook
@@ -79,12 +81,7 @@ async def test_an_update_needs_the_right_to_get_the_object(webhook: RunningWebho
 
 async def test_local_problems_are_reported_together_without_a_dry_run(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
-    pool = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "NOT a name"},
-        "spec": {"replica": 3, "replicas": -1},
-    }
+    pool = manifest(POOLS, "NOT a name", {"replica": 3, "replicas": -1})
     told = (await webhook.dry_run(pool)).json()
     assert not told["allowed"]
     assert {problem["path"] for problem in told["problems"]} >= {

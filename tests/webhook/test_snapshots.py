@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.errors import NotFound, Unreachable
+from tests.builders import manifest
 from tests.webhook.builders import request
 from webhook.snapshots import SnapshotSupport, describe_support
 
@@ -54,12 +56,7 @@ class ApiServer:
 
 
 def pool(taking: bool) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "web"},
-        "spec": {"updateStrategy": {"proactive": {"snapshotBeforeUpdate": taking}}},
-    }
+    return manifest(POOLS, "web", {"updateStrategy": {"proactive": {"snapshotBeforeUpdate": taking}}})
 
 
 SERVED = {"resources": [{"name": "virtualmachinesnapshots"}]}

@@ -20,6 +20,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import DEPLOYMENTS, NAMESPACES, PODS, VMS, Resource
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.cluster.processes import kill_controllers
 from tests.resources import SERVICE_ACCOUNTS, SERVICES
 from tests.waiting import eventually, until
@@ -53,14 +54,14 @@ class Shop:
         await self.create(document)
 
     async def pod(self, name: str = "hello", **changed: Any) -> Json:
-        metadata = {"name": name, "annotations": changed.pop("annotations", {})}
+        annotations = changed.pop("annotations", None)
         spec = {
             "nodeSelector": {"type": "virtual-kubelet"},
             "tolerations": [{"operator": "Exists"}],
             "containers": [{"name": "main", "image": "registry.example/main:1"}],
             **changed,
         }
-        return await self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        return await self.create(manifest(PODS, name, spec, annotations=annotations))
 
     async def status(self, name: str = "hello") -> Json:
         found: Json = (await self.api.get(PODS, self.namespace, name)).get("status", {})

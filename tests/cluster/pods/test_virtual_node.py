@@ -14,6 +14,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound
 from poolhouse.runtime.resource import LEASES, NODES, PODS, Resource
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.cluster.warm_pools import PoolNamespace, namespace
 from tests.waiting import eventually, until
 
@@ -39,12 +40,7 @@ async def controllers(pods_stack: StackPaths) -> AsyncIterator[Api]:
 
 def pod(namespace: str, name: str, **spec: Any) -> Json:
     containers = [{"name": "main", "image": "example.test/app", "resources": {"requests": {"cpu": "2"}}}]
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": namespace, "name": name},
-        "spec": {"containers": containers, "tolerations": [TOLERATION], **spec},
-    }
+    return manifest(PODS, name, {"containers": containers, "tolerations": [TOLERATION], **spec}, namespace)
 
 
 async def get(api: Api, resource: Resource, namespace: str | None, name: str) -> Json | None:

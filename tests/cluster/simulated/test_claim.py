@@ -35,6 +35,7 @@ from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.metrics import PREFIX
 from poolhouse.runtime.resource import NODES, SECRETS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest, owned_by, vm_spec
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
 from tests.cluster.claiming import OVER, Counter, counted
 from tests.cluster.faulty import Faulty
@@ -109,12 +110,9 @@ async def test_labels_alone_give_a_claim_no_vm(desk: Counter, running: RunningCo
     }
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
         for name, (labels, (kind, owner)) in forged.items():
-            reference = {"apiVersion": kind.api_version, "kind": kind.kind, "controller": True}
-            reference |= {"name": owner["name"], "uid": owner["uid"]}
-            metadata = {"name": name, "namespace": desk.namespace, "labels": labels, "ownerReferences": [reference]}
-            spec = {"runStrategy": "Always", **template()["spec"]}
-            spec["template"] = {**spec["template"], "metadata": {"labels": {meta.WARM_POOL: "web"}}}
-            await api.create(VMS, {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec})
+            spec = vm_spec(template()["spec"]["template"]["spec"], labels={meta.WARM_POOL: "web"})
+            metadata = {"labels": labels, "ownerReferences": owned_by(kind, owner["name"], owner["uid"])}
+            await api.create(VMS, manifest(VMS, name, spec, desk.namespace, **metadata))
     await until(lambda: desk.gone("given"), True)
 
     async def runs() -> bool:
@@ -689,10 +687,9 @@ async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
     simulated: StackPaths, desk: Counter, ours: Path
 ) -> None:
     labels = {meta.WARM_STATE: "InUse", meta.CLAIM_UID: "of-a-claim-that-is-gone"}
-    metadata = {"namespace": desk.namespace, "name": "left", "labels": labels}
-    body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata}
+    body = manifest(VMS, "left", {**template()["spec"], "runStrategy": "Halted"}, desk.namespace, labels=labels)
     async with await Api.connect(ours, user_agent="tests", timeout_seconds=60) as api:
-        await api.create(VMS, {**body, "spec": {**template()["spec"], "runStrategy": "Halted"}})
+        await api.create(VMS, body)
     await desk.claim("waiting", poolName="web")
 
     async def run(*arguments: str) -> Result:

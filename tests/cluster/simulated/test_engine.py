@@ -22,6 +22,7 @@ from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable
 from poolhouse.runtime.resource import CONFIG_MAPS, KUBEVIRTS, NODES, PVCS, UPSTREAM_POLICIES, VMIS, VMS, Resource
 from poolhouse.stack.engine.resources import DATA_VOLUMES
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest, vm_spec
 from tests.cluster.resting import rests
 from tests.waiting import eventually
 
@@ -53,13 +54,8 @@ async def no_data_volumes(api: Api) -> bool:
 
 
 def vm(name: str, *, annotations: Json | None = None, **spec: Any) -> Json:
-    template = {"spec": {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "terminationGracePeriodSeconds": 1}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": name, "namespace": "default", "annotations": annotations or {}},
-        "spec": {"template": template} | ({"runStrategy": "Always"} | spec),
-    }
+    vmi = {"domain": {"memory": {"guest": "128Mi"}, "devices": {}}, "terminationGracePeriodSeconds": 1}
+    return manifest(VMS, name, vm_spec(vmi, **spec), "default", annotations=annotations)
 
 
 def with_disk(document: Json, source: Json) -> Json:
@@ -292,12 +288,7 @@ async def on_node_2(api: Api) -> bool:
 async def test_a_vmi_migrates_by_its_policy_and_is_evacuated(api: Api) -> None:
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
     slow = {"bandwidthPerMigration": "500Mi", "selectors": selectors}
-    named = {
-        "apiVersion": UPSTREAM_POLICIES.api_version,
-        "kind": UPSTREAM_POLICIES.kind,
-        "metadata": {"name": "slow"},
-    }
-    await api.create(UPSTREAM_POLICIES, {**named, "spec": slow})
+    await api.create(UPSTREAM_POLICIES, manifest(UPSTREAM_POLICIES, "slow", slow))
     await api.create(VMS, vm("a"))
     await says(api, "a", "Running")
     uid, first = await placed(api)
@@ -318,13 +309,9 @@ async def test_a_vmi_migrates_by_its_policy_and_is_evacuated(api: Api) -> None:
 
 
 async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: StackPaths) -> None:
-    named = {
-        "apiVersion": UPSTREAM_POLICIES.api_version,
-        "kind": UPSTREAM_POLICIES.kind,
-        "metadata": {"name": "crawl"},
-    }
     selectors = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(UPSTREAM_POLICIES, {**named, "spec": {"bandwidthPerMigration": "1Mi", "selectors": selectors}})
+    crawl = {"bandwidthPerMigration": "1Mi", "selectors": selectors}
+    await api.create(UPSTREAM_POLICIES, manifest(UPSTREAM_POLICIES, "crawl", crawl))
     try:
         await api.create(VMS, vm("a"))
         await says(api, "a", "Running")
@@ -341,14 +328,9 @@ async def test_a_migration_fails_if_the_engine_is_killed(api: Api, simulated: St
 
 
 async def test_a_vmi_that_dirties_too_much_memory_stays_or_migrates_by_post_copy(api: Api) -> None:
-    named = {
-        "apiVersion": UPSTREAM_POLICIES.api_version,
-        "kind": UPSTREAM_POLICIES.kind,
-        "metadata": {"name": "hurried"},
-    }
     hurried: Json = {"bandwidthPerMigration": "16Mi", "completionTimeoutPerGiB": 1}
     hurried["selectors"] = {"namespaceSelector": {"kubernetes.io/metadata.name": "default"}}
-    await api.create(UPSTREAM_POLICIES, {**named, "spec": hurried})
+    await api.create(UPSTREAM_POLICIES, manifest(UPSTREAM_POLICIES, "hurried", hurried))
 
     async def over(failed: bool) -> Json | None:
         state: Json = (await api.get(VMIS, "default", "a"))["status"].get("migrationState") or {}

@@ -20,6 +20,7 @@ from poolhouse.runtime.errors import NotFound, Throttled
 from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import NODES, PODS, VMIS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.cluster.guards import MESSAGE, budgets_refused
 from tests.cluster.pooling import Place, controller, eventually, template, until
 from tests.cluster.simulated.test_pool_rollout import complete
@@ -75,8 +76,7 @@ async def _launch(api: Api, namespace: str, vmi: Json) -> None:
         "terminationGracePeriodSeconds": 0,
         "automountServiceAccountToken": False,
     }
-    metadata = {"namespace": namespace, "name": name, "labels": pod_labels(parse_vmi(vmi))}
-    await api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    await api.create(PODS, manifest(PODS, name, spec, namespace, labels=pod_labels(parse_vmi(vmi))))
     ready = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
     await api.patch(PODS, namespace, name, {"status": ready}, subresource="status")
 
@@ -140,10 +140,7 @@ async def test_a_budget_of_the_user_takes_precedence(running: Place) -> None:
     await complete(running)
     await until(lambda: least(running), 2)
     spec = {"maxUnavailable": 1, "selector": {"matchLabels": {"app": "shop"}}}
-    metadata = {"namespace": running.namespace, "name": "shop"}
-    await running.api.create(
-        BUDGETS, {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata, "spec": spec}
-    )
+    await running.api.create(BUDGETS, manifest(BUDGETS, "shop", spec, running.namespace))
     await until(lambda: budget(running), {})
 
     await until(lambda: reason(running), "ForeignEvictionBudget")

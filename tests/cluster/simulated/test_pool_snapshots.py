@@ -17,6 +17,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.cluster.pooling import Place, controller, template, until
 from tests.cluster.simulated.test_pool_rollout import bigger, complete, runs
 from tests.cluster.test_pool_cli import Shell
@@ -116,8 +117,7 @@ async def test_a_failed_snapshot_holds_its_vm_and_not_the_others(shell: Shell) -
 async def test_only_the_claim_of_the_restore_gets_the_label_of_kubevirt(place: Place) -> None:
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "10Mi"}}}
     name, labels = "persistent-state-for-web-1-x", {"app": "web"}
-    metadata = {"name": name, "namespace": place.namespace, "labels": labels, "annotations": {RESTORE_NAME: "restore"}}
-    body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec}
+    body = manifest(PVCS, name, spec, place.namespace, labels=labels, annotations={RESTORE_NAME: "restore"})
     await place.api.create(PVCS, body)
     with pytest.raises(Conflict):
         await label_state(place.api, place.namespace, LabelState("web-1", name, "another", ""))

@@ -13,6 +13,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest as build_manifest
+from tests.builders import vm_spec
 from tests.cluster.pooling import namespace as place_of
 from tests.cluster.test_admission import KUBECTL, Admission, api, domain_of, libvirt, namespace, real_defaulter
 
@@ -60,12 +62,7 @@ def manifest(namespace: str, *paths: str, **spec: Any) -> Json:
             holder = holder.setdefault(parent, {})
         holder[last] = copy.deepcopy(LISTS[path])
     body = {"template": {"spec": template}} if template else {}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "play", "namespace": namespace},
-        "spec": {**body, **spec},
-    }
+    return build_manifest(VMS, "play", {**body, **spec}, namespace)
 
 
 def value(document: Json, path: str) -> Any:
@@ -138,12 +135,8 @@ def playbook(namespace: str) -> Json:
         {"name": "data", "cloudInitNoCloud": {"userData": "#cloud-config\n"}},
     ]
     spec = {"domain": domain, "networks": copy.deepcopy(LISTS["networks"]), "volumes": volumes}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": {"name": "play", "namespace": namespace, "labels": labels},
-        "spec": {"runStrategy": "Halted", "template": {"metadata": {"labels": labels}, "spec": spec}},
-    }
+    halted = vm_spec(spec, labels=labels, runStrategy="Halted")
+    return build_manifest(VMS, "play", halted, namespace, labels=labels)
 
 
 async def generations_after_patches(api: Api, namespace: str) -> list[int]:

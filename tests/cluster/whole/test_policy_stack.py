@@ -14,7 +14,9 @@ import httpx
 import pytest
 import yaml
 
+from poolhouse.runtime.resource import NAMESPACES, VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest, vm_spec
 from tests.kinds.policies import policy
 from tests.kinds.test_migrationpolicy import FULL
 from tests.waiting import wait_until
@@ -73,24 +75,9 @@ def test_the_documents_manifest_is_applied_and_its_copy_refused(everything: Stac
 
 def test_a_vm_that_starts_obeys_its_policy_and_a_tenant_may_ask_why(everything: Stack) -> None:
     everything.apply(
-        {
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": {"name": "shop", "labels": {"hpc-workloads": "true"}},
-        },
+        manifest(NAMESPACES, "shop", labels={"hpc-workloads": "true"}),
         *yaml.safe_load_all(EXAMPLE.read_text()),
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachine",
-            "metadata": {"name": "db", "namespace": "shop"},
-            "spec": {
-                "running": True,
-                "template": {
-                    "metadata": {"labels": {"workload-type": "db", "operating-system": "debian"}},
-                    "spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}},
-                },
-            },
-        },
+        manifest(VMS, "db", vm_spec(labels={"workload-type": "db", "operating-system": "debian"}), "shop"),
     )
     label = r"{.metadata.labels.poolhouse\.dev/migration-policy}"
     everything.kubectl("wait", "vmi/db", "--for=create", "--timeout=180s", "-n", "shop")

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.actions import Create, build_vmi
+from poolhouse.runtime.resource import VMIS
+from tests.builders import manifest
 from tests.controllers.replicaset.builders import a_set
 
 Json = dict[str, Any]
@@ -27,12 +29,7 @@ def test_a_vmi_has_the_template_and_the_owner_reference() -> None:
     found = a_set(1, template=template)
     made = build_vmi(found, Create("z-1", ""))
     owner = made["metadata"].pop("ownerReferences")
-    assert made == {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstance",
-        "metadata": {"namespace": "default", "name": "z-1", "labels": labels, "annotations": {"note": "y"}},
-        "spec": {"domain": {"a": [1]}},
-    }
+    assert made == manifest(VMIS, "z-1", {"domain": {"a": [1]}}, "default", labels=labels, annotations={"note": "y"})
     assert owner == [{**OURS, "apiVersion": "kubevirt.io/v1", "blockOwnerDeletion": True}]
     assert build_vmi(found, Create("z-1", "", attempt=2))["metadata"]["annotations"]["poolhouse.dev/attempt"] == "2"
     made["spec"]["domain"]["a"].append(2)

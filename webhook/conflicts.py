@@ -6,6 +6,7 @@ controllers then report the conflict in the status of the younger object.
 
 import asyncio
 from collections.abc import Iterable, Iterator
+from contextlib import aclosing
 
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
@@ -23,8 +24,8 @@ from webhook.api_errors import cause_of
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 DISKS_PATH = "spec.template.spec.dataVolumeTemplates"
-_MAX_VMS = 500
-"""Limit on the compared VMs outside pools, because the user waits for the response."""
+_MAX_COMPARED = 500
+"""Limit on the compared pools, and on the compared VMs outside pools, because the user waits for the response."""
 _MAX_NAMES = 3
 
 
@@ -46,15 +47,18 @@ class DiskConflicts(_ConflictCheck):
             return AdmissionResponse(warnings=changed)
         try:
             async with asyncio.timeout(self._budget_seconds):
-                pools, _ = await self._api.list(Resource.of(POOL), request.namespace)
-                query = {"labelSelector": f"!{meta.POOL}", "limit": str(_MAX_VMS)}
-                vms = await self._api.request("GET", VMS.path(request.namespace), query=query)
+                pools = await self._some(Resource.of(POOL), request.namespace)
+                vms = await self._some(VMS, request.namespace, label_selector=f"!{meta.POOL}")
         except (ApiError, TimeoutError):
             return AdmissionResponse(warnings=changed)  # the controller reports the conflict later
         others = [each for each in pools if at(each, "metadata", "name") != request.name]
-        return AdmissionResponse(
-            warnings=(*changed, *disks_of_pools(names, others), *disks_of_vms(names, vms.get("items") or ()))
-        )
+        return AdmissionResponse(warnings=(*changed, *disks_of_pools(names, others), *disks_of_vms(names, vms)))
+
+    async def _some(self, resource: Resource, namespace: str, label_selector: str | None = None) -> list[Json]:
+        pages = self._api.pages(resource, namespace, label_selector=label_selector, page=_MAX_COMPARED, from_cache=True)
+        async with aclosing(pages):
+            items, _ = await anext(pages)
+        return items
 
 
 class PolicyConflicts(_ConflictCheck):

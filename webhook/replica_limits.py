@@ -86,7 +86,7 @@ class ReplicaLimit:
     async def _short_quotas(self, request: AdmissionRequest, raised: Mapping[str, int], needs: Needs) -> Iterable[str]:
         try:
             async with asyncio.timeout(self._budget_seconds):
-                quotas, _ = await self._api.list(QUOTAS, request.namespace)
+                quotas, _ = await self._api.list(QUOTAS, request.namespace, from_cache=True)
         except (ApiError, TimeoutError):
             return ()  # the API server refuses the VMs above the quota later
         return [warning for path, number in raised.items() for warning in shortages(path, number, needs, quotas)]

@@ -31,17 +31,17 @@ def _writes(*kinds: ResourceType) -> Json:
     return {**WRITES, "apiGroups": sorted(groups), "resources": sorted(resources)}
 
 
-TENANTS: tuple[tuple[str, int, Json], ...] = (
+TENANTS: tuple[tuple[str, Json], ...] = (
     # Admission creates a VM of each changed template in a dry run, which takes as long as three other writes.
-    (f"{meta.POOLHOUSE}-pools", 1, _writes(*(kind for kind in KINDS if kind.templates))),
+    (f"{meta.POOLHOUSE}-pools", _writes(*(kind for kind in KINDS if kind.templates))),
     # A claim is to be short. Beside writes of pools, it would wait for their dry runs.
-    (f"{meta.POOLHOUSE}-claims", 1, _writes(CLAIMS)),
-    (f"{meta.POOLHOUSE}-clients", 2, WRITES),
+    (f"{meta.POOLHOUSE}-claims", _writes(CLAIMS)),
+    (f"{meta.POOLHOUSE}-clients", WRITES),
     # No `get`: the API server counts an open console or VNC connection as one, until it ends.
-    (f"{meta.POOLHOUSE}-lists", 1, {**WRITES, "verbs": ["list"]}),
+    (f"{meta.POOLHOUSE}-lists", {**WRITES, "verbs": ["list"]}),
 )
-"""Priority levels for the requests of tenants: name, concurrency shares, and rule of the FlowSchema. The first rule
-that matches a request counts. On two cores, a share is a request at once."""
+"""Priority levels for the requests of tenants, and the rules of their FlowSchemas. The first rule that matches counts.
+Each level has one share, which on two cores is one request at once."""
 ALONE = {"lendablePercent": 0, "borrowingLimitPercent": 0}
 """of a level whose limit is the same whatever the other levels do"""
 
@@ -70,8 +70,8 @@ def manifests(shares: int = SHARES) -> list[Json]:
 def for_one_machine() -> list[Json]:
     """`manifests` for an API server that accepts more requests than its machine can process at once.
 
-    Poolhouse gets few requests at once, and so do all tenants together for each row of `TENANTS`, in which namespaces
-    take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
+    Poolhouse gets few requests at once, and all tenants together get fewer for each row of `TENANTS`, in which
+    namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
     level["spec"]["limited"] |= {"nominalConcurrencyShares": 4, **ALONE}
@@ -79,9 +79,9 @@ def for_one_machine() -> list[Json]:
     tenants = {"kind": "Group", "group": {"name": "system:authenticated"}}
     return [level, *schemas, engine] + [
         document
-        for precedence, (name, shares, rule) in enumerate(TENANTS, start=8800)
+        for precedence, (name, rule) in enumerate(TENANTS, start=8800)
         for document in (
-            _level(name, nominalConcurrencyShares=shares, **ALONE),
+            _level(name, nominalConcurrencyShares=1, **ALONE),
             _schema(name, precedence, name, "ByNamespace", rule, tenants),
         )
     ]

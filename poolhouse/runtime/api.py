@@ -153,12 +153,18 @@ class Api:
         label_selector: str | None = None,
         field_selector: str | None = None,
         page: int = 500,
+        from_cache: bool = False,
     ) -> tuple[Documents, str]:
-        """All objects, read page by page, and the resourceVersion of the list."""
+        """All objects, read page by page as `pages` does, and the resourceVersion of the list."""
         items: Documents = []
         version = ""
         async for page_items, version in self.pages(  # noqa: B007
-            resource, namespace, label_selector=label_selector, field_selector=field_selector, page=page
+            resource,
+            namespace,
+            label_selector=label_selector,
+            field_selector=field_selector,
+            page=page,
+            from_cache=from_cache,
         ):
             items += page_items
         return items, version
@@ -171,15 +177,18 @@ class Api:
         label_selector: str | None = None,
         field_selector: str | None = None,
         page: int = 500,
+        from_cache: bool = False,
     ) -> AsyncGenerator[tuple[Documents, str]]:
         """Pages of objects, each with the resourceVersion of the list. All pages have the same resourceVersion.
 
-        The request has no resourceVersion. Otherwise a restarted API server could answer from its cache, with objects
-        older than this process has seen.
+        An API server waits up to 100 ms until its cache has all changes, unless the request accepts any state of the
+        cache. With `from_cache` it answers at once, with objects that may be older than this process has seen.
         """
         query = {"limit": str(page)} | _selectors(label_selector, field_selector)
+        any_state = {"resourceVersion": "1", "resourceVersionMatch": "NotOlderThan"} if from_cache else {}
         while True:
-            answer = await self._call("list", resource, "GET", resource.path(namespace), query=query)
+            answer = await self._call("list", resource, "GET", resource.path(namespace), query=query | any_state)
+            any_state = {}  # the next page is one of the same list
             metadata = answer.get("metadata")
             version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
             if not version or not isinstance(answer.get("items") or [], list):

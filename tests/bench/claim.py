@@ -11,11 +11,10 @@ with real guests, with an empty pool and with running, paused and stopped VMs.
 
 import asyncio
 import statistics
-import sys
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMS
 from tests.bench import harness
 from tests.bench.warmpool import delete_everything, store_ready_vms
@@ -68,27 +66,9 @@ class Watcher:
 
 @asynccontextmanager
 async def watching(api: Api, namespace: str) -> AsyncIterator[Watcher]:
-    _, version = await api.list(CLAIMS, namespace)
     watcher = Watcher()
-
-    async def listen() -> None:
-        nonlocal version
-        while True:
-            events = api.watch(CLAIMS, namespace, resource_version=version, timeout_seconds=harness.DEADLINE_SECONDS)
-            try:
-                async with aclosing(events):
-                    async for kind, document in events:
-                        version = document["metadata"]["resourceVersion"]
-                        if kind != "BOOKMARK":
-                            watcher.saw(document)
-            except ApiError as error:
-                print(f"the watch ended: {error}", file=sys.stderr)
-
-    task = asyncio.create_task(listen())
-    try:
+    async with harness.listening(api, CLAIMS, namespace, watcher.saw):
         yield watcher
-    finally:
-        task.cancel()
 
 
 @dataclass

@@ -14,7 +14,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kubevirt import KUBEVIRT_KINDS
 from poolhouse.manifests.crd import crds
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.errors import AlreadyExists, ApiError, NotFound
 from poolhouse.runtime.resource import CRDS, NAMESPACES, VMIS, VMS, Resource
 from tests.bench import results
 from tests.builders import manifest, owned_by
@@ -262,6 +262,31 @@ async def poll(holds: Callable[[], Awaitable[bool]], every_seconds: float = POLL
         while not await holds():  # noqa: ASYNC110
             await asyncio.sleep(every_seconds)
     return time.perf_counter() - begun
+
+
+@asynccontextmanager
+async def listening(api: Api, resource: Resource, namespace: str, saw: Callable[[Json], None]) -> AsyncIterator[None]:
+    """Calls `saw` with each object that is added, changed or deleted in the namespace."""
+    _, version = await api.list(resource, namespace)
+
+    async def listen() -> None:
+        nonlocal version
+        while True:
+            events = api.watch(resource, namespace, resource_version=version, timeout_seconds=DEADLINE_SECONDS)
+            try:
+                async with aclosing(events):
+                    async for kind, document in events:
+                        version = document["metadata"]["resourceVersion"]
+                        if kind != "BOOKMARK":
+                            saw(document)
+            except ApiError as error:
+                print(f"the watch ended: {error}", file=sys.stderr)
+
+    task = asyncio.create_task(listen())
+    try:
+        yield
+    finally:
+        task.cancel()
 
 
 async def call_all(call: Callable[[T], Awaitable[Any]], arguments: Iterable[T], at_once: int = CONNECTIONS) -> float:

@@ -120,6 +120,10 @@ async def test_a_list_has_all_pages(server: Server, api: Api) -> None:
     assert version == "9"
     assert all(request.query["labelSelector"] == "a=b,!c" for request in server.requests)
     assert all("resourceVersion" not in request.query for request in server.requests)
+    server.requests.clear()
+    await api.list(THINGS, "n", from_cache=True)
+    versions = [(each.query.get("resourceVersion"), each.query.get("resourceVersionMatch")) for each in server.requests]
+    assert versions == [("1", "NotOlderThan"), (None, None), (None, None)]
 
 
 # Subresources of KubeVirt

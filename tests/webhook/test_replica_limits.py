@@ -37,9 +37,10 @@ class Cluster:
             raise self._fails
         return self._namespace
 
-    async def list(self, resource: Resource, namespace: str) -> tuple[list[Json], str]:
+    async def list(self, resource: Resource, namespace: str, from_cache: bool) -> tuple[list[Json], str]:
         self.asked.append(resource.plural)
         assert (resource, namespace) == (QUOTAS, "shop")
+        assert from_cache, "nobody waits until the API server's cache has all changes"
         return self._quotas, ""
 
 

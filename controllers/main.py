@@ -57,7 +57,7 @@ from poolhouse.runtime.resource import KUBEVIRTS, NODES
 from poolhouse.runtime.secret_files import SecretFiles
 from poolhouse.service import lifecycle
 from poolhouse.service.health import health_app
-from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.json_api import JsonApi
 from poolhouse.service.prometheus import Prometheus, PrometheusServer
 from poolhouse.service.prometheus import connect as connect_prometheus
 from poolhouse.service.server import serve
@@ -205,7 +205,7 @@ async def run(configuration: Configuration) -> None:
             group.create_task(lead(elect(CERTIFICATES_LEASE), keeper.work), name=keeper.name)
         health = health_app(partial(_missing, informers), registry, settings.metrics_token)
         answers = {path: endpoint for part in components for path, endpoint in part.answers.items()}
-        health = with_endpoints(health, answers, partial(authenticate, api))
+        health = JsonApi(health, answers, partial(authenticate, api))
         group.create_task(answer(api, settings, health), name="health")
         for reflector in shared_reflectors(informers):
             group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")

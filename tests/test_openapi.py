@@ -51,7 +51,7 @@ from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.runtime.transport import Request
 from poolhouse.service.health import HEALTH_PATHS, health_app
-from poolhouse.service.json_api import with_endpoints
+from poolhouse.service.json_api import JsonApi
 from poolhouse.service.request_body import MAX_BODY_BYTES
 from tests.fuzz import documents
 from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
@@ -193,7 +193,7 @@ async def create_controllers(api: Api) -> ASGIApp:
     of_sets = PlanEndpoint(api, VMIS, REPLICA_SET, InlinePlanner(), set_plans.answer)
     of_sets.observe = lambda document: set_plans.hypothetical_snapshot(sets, document, 250)
     endpoints = {POOL.plan_path: of_pools, REPLICA_SET.plan_path: of_sets}
-    app: ASGIApp = with_endpoints(health_app(lambda: None, CollectorRegistry()), endpoints, partial(authenticate, api))
+    app: ASGIApp = JsonApi(health_app(lambda: None, CollectorRegistry()), endpoints, partial(authenticate, api))
     return app
 
 

@@ -19,7 +19,7 @@ from poolhouse.api.kinds.kind import Kind
 from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unauthorized
-from poolhouse.runtime.resource import VMS, Resource
+from poolhouse.runtime.resource import SELF_SUBJECT_REVIEWS, Resource
 from poolhouse.service.json_api import problem_body
 
 STEP = timedelta(minutes=10)
@@ -90,6 +90,7 @@ def plan_of_answer(rows: Iterable[Json]) -> list[Json]:
 
 
 Answer = tuple[int, Json]
+UNKNOWN_TOKEN = "the API server does not know this token"
 
 MAX_ACTIONS_OF_ANSWER = 1000
 """limit for a response over HTTP, for which a user waits"""
@@ -148,10 +149,22 @@ class PlanEndpoint:
         return document, problems
 
 
-async def authenticate(api: Api, token: str) -> Answer | None:
-    """The answer to a token that the API server does not know, or None."""
-    denied = await authorize_list(api, token, VMS, "default")
-    return denied if denied and denied[0] != 403 else None
+async def authenticate(api: Api, token: str) -> str | Answer:
+    """The tenant of a token: a user, or all ServiceAccounts of a namespace. Otherwise the answer to a token that the
+    API server does not know."""
+    review = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
+    try:
+        answer = await api.request("POST", SELF_SUBJECT_REVIEWS.path(), body=review, token=token)
+    except (Unauthorized, Forbidden) as error:
+        return error.status or 403, problem_body(UNKNOWN_TOKEN)
+    except ApiError as error:
+        return 503, problem_body(f"the API server did not say whose token this is: {error.message}")
+    return tenant_of(str(at(answer, "status", "userInfo", "username") or ""))
+
+
+def tenant_of(username: str) -> str:
+    """Whoever may create one ServiceAccount may create more, so those of a namespace share."""
+    return username.rpartition(":")[0] if username.startswith("system:serviceaccount:") else username
 
 
 async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:
@@ -160,7 +173,7 @@ async def authorize_list(api: Api, token: str, resource: Resource, namespace: st
     try:
         review = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
     except (Unauthorized, Forbidden) as error:
-        return error.status or 403, problem_body("the API server does not know this token")
+        return error.status or 403, problem_body(UNKNOWN_TOKEN)
     except ApiError as error:
         return 503, problem_body(f"the access review for {resource.plural} failed: {error.message}")
     return None if is_allowed(review) else (403, problem_body(f"you may not list {resource.plural}"))

@@ -4,7 +4,8 @@ import hashlib
 import json
 import logging
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from poolhouse.service.cpu_lane import BudgetSpent, CpuLane, compute
@@ -13,14 +14,14 @@ from poolhouse.service.strict_json import Json
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
 """A function of the request's object and the caller's token that returns a status and an object."""
-Authenticate = Callable[[str], Awaitable[tuple[int, Json] | None]]
-"""A function of the caller's token that returns the answer to a token that nobody knows, or None."""
+Authenticate = Callable[[str], Awaitable[str | tuple[int, Json]]]
+"""A function of the caller's token that returns the caller's tenant, or the answer to a token that nobody knows."""
 
 log = logging.getLogger(__name__)
 
 MAX_IN_FLIGHT = 32
-MAX_IN_FLIGHT_OF_CALLER = 4
-"""limit for the requests of one token, so that one caller does not take the places of all"""
+MAX_IN_FLIGHT_OF_TENANT = 4
+"""limit for the requests of one token, and of one tenant, who may have many tokens"""
 PARSE_SECONDS = 1.0
 """limit for the processor time of a body; the largest take half of it"""
 HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
@@ -32,23 +33,40 @@ HEADERS: Mapping[int, list[tuple[bytes, bytes]]] = {
 """headers that the statuses require, or by which clients know what to do"""
 
 
-def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Authenticate) -> Any:
-    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. The app refuses requests
-    beyond `MAX_IN_FLIGHT` and `MAX_IN_FLIGHT_OF_CALLER`, so that endpoints cannot block the service.
+class JsonApi:
+    """An ASGI app that serves the endpoints, by path, and passes all other requests to `app`. It refuses requests
+    beyond `MAX_IN_FLIGHT` and `MAX_IN_FLIGHT_OF_TENANT`, so that endpoints cannot block the service.
 
     A token that nobody knows is refused before its body is read. Bodies are parsed beside the event loop, in turns of
-    their callers."""
-    bodies, lane = BodyReader(), CpuLane(budget_seconds=PARSE_SECONDS, max_per_tenant=MAX_IN_FLIGHT_OF_CALLER)
-    in_flight: Counter[str] = Counter()
+    tenants."""
 
-    async def answer_request(scope: Any, receive: Any, token: str, caller: str) -> tuple[int, Json]:
+    def __init__(self, app: Any, endpoints: Mapping[str, Endpoint], authenticate: Authenticate) -> None:
+        self._app, self._endpoints, self._authenticate = app, endpoints, authenticate
+        self._bodies = BodyReader()
+        self._lane = CpuLane(budget_seconds=PARSE_SECONDS, max_per_tenant=MAX_IN_FLIGHT_OF_TENANT)
+        self._in_flight: Counter[str] = Counter()
+        """requests: all, by token, and by tenant"""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http" or scope["path"] not in self._endpoints:
+            await self._app(scope, receive, send)
+        elif scope["method"] != "POST":
+            await _send(send, 405, problem_body("this path accepts only POST with a JSON object"))
+        else:
+            await _send(send, *await self._answer(scope, receive))
+
+    async def _answer(self, scope: Any, receive: Any) -> tuple[int, Json]:
+        token = bearer_token(scope["headers"])
+        if not token:
+            return 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN")
+        caller = hashlib.sha256(token.encode()).hexdigest()
         try:
-            if refused := await authenticate(token):
-                return refused
-            async with bodies.raw(scope, receive) as body:
-                with lane.enter(caller, len(body)):
-                    document = await compute(parse, body)
-                return await endpoints[scope["path"]](document, token)
+            with self._place("all", MAX_IN_FLIGHT), self._place(f"token {caller}"):
+                tenant = await self._authenticate(token)
+                if not isinstance(tenant, str):
+                    return tenant
+                with self._place(f"tenant {tenant}"):
+                    return await self._call_endpoint(scope, receive, token, tenant)
         except RequestRefused as error:
             return error.status, problem_body(error.message)
         except BudgetSpent:
@@ -57,34 +75,23 @@ def with_endpoints(app: Any, endpoints: Mapping[str, Endpoint], authenticate: Au
             log.exception("%s failed", scope["path"])
             return 500, problem_body("internal error; the service's log has the details")
 
-    async def serve_endpoint(scope: Any, receive: Any, send: Any) -> None:
-        token = bearer_token(scope["headers"])
-        if not token:
-            await _send(send, 401, problem_body("send a Kubernetes token: Authorization: Bearer TOKEN"))
-            return
-        caller = hashlib.sha256(token.encode()).hexdigest()
-        if in_flight.total() >= MAX_IN_FLIGHT or in_flight[caller] >= MAX_IN_FLIGHT_OF_CALLER:
-            await _send(send, 429, problem_body("too many requests at once; try again in a second"))
-            return
-        in_flight[caller] += 1
+    async def _call_endpoint(self, scope: Any, receive: Any, token: str, tenant: str) -> tuple[int, Json]:
+        async with self._bodies.raw(scope, receive) as body:
+            with self._lane.enter(tenant, len(body)):
+                document = await compute(parse, body)
+            return await self._endpoints[scope["path"]](document, token)
+
+    @contextmanager
+    def _place(self, of: str, most: int = MAX_IN_FLIGHT_OF_TENANT) -> Iterator[None]:
+        if self._in_flight[of] >= most:
+            raise RequestRefused(429, "too many requests at once; try again in a second")
+        self._in_flight[of] += 1
         try:
-            status, body = await answer_request(scope, receive, token, caller)
+            yield
         finally:
-            in_flight[caller] -= 1
-            if not in_flight[caller]:
-                del in_flight[caller]
-        await _send(send, status, body)
-
-    async def outer(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] != "http" or scope["path"] not in endpoints:
-            await app(scope, receive, send)
-        elif scope["method"] != "POST":
-            problem = problem_body("this path accepts only POST with a JSON object")
-            await _send(send, 405, problem)
-        else:
-            await serve_endpoint(scope, receive, send)
-
-    return outer
+            self._in_flight[of] -= 1
+            if not self._in_flight[of]:
+                del self._in_flight[of]
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:

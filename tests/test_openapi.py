@@ -53,6 +53,7 @@ from poolhouse.runtime.transport import Request
 from poolhouse.service.health import HEALTH_PATHS, health_app
 from poolhouse.service.json_api import JsonApi
 from poolhouse.service.request_body import MAX_BODY_BYTES
+from tests.builders import manifest, vm_spec
 from tests.fuzz import documents
 from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
 from tests.planning import InlinePlanner
@@ -438,12 +439,8 @@ def test_the_versions_are_documented(services: Services) -> None:
 
 # One VM through all services
 
-WEB_POOL: Json = {
-    "apiVersion": POOL.api_version,
-    "kind": POOL.kind,
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {"replicas": 7, "template": {"spec": {"running": True, "template": {"spec": {"domain": {"devices": {}}}}}}},
-}
+BARE = {"domain": {"devices": {}}}
+WEB_POOL = manifest(POOL, "web", {"replicas": 7, "template": {"spec": vm_spec(BARE, running=True)}}, "shop")
 
 
 @examples(25)

@@ -52,15 +52,8 @@ Json = dict[str, Any]
 WORK = "default"
 SERVED = ("webhook", "controllers", "defaulter")
 POLICY_CRD = "migrationpolicies.kubevirt.io"
-POLICY = {
-    "apiVersion": "kubevirt.io/v1alpha1",
-    "kind": "MigrationPolicy",
-    "metadata": {"name": "slow"},
-    "spec": {
-        "selectors": {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": WORK}}},
-        "bandwidthPerMigration": "64Mi",
-    },
-}
+SELECTORS = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": WORK}}}
+POLICY = manifest(POLICIES, "slow", {"selectors": SELECTORS, "bandwidthPerMigration": "64Mi"})
 
 
 @dataclass(frozen=True)
@@ -438,9 +431,7 @@ async def _evict_a_pod(api: Api) -> None:
     """Evicts a Pod of Poolhouse as a drain does."""
     named = {"name": "drained", "namespace": NAMESPACE}
     deployments, _ = await api.list(DEPLOYMENTS, NAMESPACE)
-    await api.create(
-        PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": named, "spec": deployments[0]["spec"]["template"]["spec"]}
-    )
+    await api.create(PODS, manifest(PODS, spec=deployments[0]["spec"]["template"]["spec"], **named))
     eviction = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": named}
     eviction["deleteOptions"] = {"gracePeriodSeconds": 0}
     await api.request("POST", f"{PODS.path(NAMESPACE, 'drained')}/eviction", body=eviction)

@@ -16,6 +16,7 @@ import yaml
 
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.kubevirt import VM, VMI
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.cli.cluster import Cluster
 from poolhouse.console.app import Console, Frame
 from poolhouse.console.change import MAX_DRAFTS
@@ -24,7 +25,8 @@ from poolhouse.console.context import Context
 from poolhouse.console.server import Guard
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized, Unreachable
-from poolhouse.runtime.resource import object_key
+from poolhouse.runtime.resource import VMIS, VMS, object_key
+from tests.builders import manifest, owned_by, vm_spec, vmi_spec
 
 Json = dict[str, Any]
 PORT, TOKEN = 8123, "s3cret"
@@ -77,31 +79,22 @@ def text(answer: httpx.Response) -> str:
 
 
 def pool(replicas: int, **metadata: Any) -> Json:
-    template = {"spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}}}
-    names = {"name": "web", "namespace": "shop", "uid": "pool", "generation": 1, "resourceVersion": "1"}
-    spec = {"replicas": replicas, "template": template}
-    return {"metadata": {**names, **metadata}, "spec": spec, "status": {"observedGeneration": 1, "replicas": replicas}}
+    metadata = {"name": "web", "namespace": "shop", "uid": "pool", "generation": 1, "resourceVersion": "1", **metadata}
+    status = {"observedGeneration": 1, "replicas": replicas}
+    return manifest(POOLS, spec={"replicas": replicas, "template": {"spec": vm_spec()}}, status=status, **metadata)
 
 
 def vm(number: int) -> Json:
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web", "uid": "pool"}
-    metadata = {"name": f"web-{number}", "namespace": "shop", "uid": f"vm-{number}", "resourceVersion": "1"}
+    metadata: Json = {"uid": f"vm-{number}", "resourceVersion": "1", "ownerReferences": owned_by(POOLS, "web", "pool")}
     status = {"ready": True, "created": True, "printableStatus": "Running"}
-    return {
-        "metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]},
-        "spec": {"runStrategy": "Always", "template": {"spec": {"domain": {"devices": {}}}}},
-        "status": status,
-    }
+    return manifest(VMS, f"web-{number}", vm_spec(), "shop", status=status, **metadata)
 
 
 def vmi(number: int, node: str) -> Json:
-    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": f"web-{number}", "uid": f"vm-{number}"}
-    metadata = {"name": f"web-{number}", "namespace": "shop", "uid": f"vmi-{number}", "resourceVersion": "1"}
-    return {
-        "metadata": {**metadata, "ownerReferences": [{**owner, "controller": True}]},
-        "spec": {"domain": {"devices": {}}},
-        "status": {"phase": "Running", "nodeName": node, "conditions": [{"type": "Ready", "status": "True"}]},
-    }
+    owners = owned_by(VMS, f"web-{number}", f"vm-{number}")
+    metadata: Json = {"uid": f"vmi-{number}", "resourceVersion": "1", "ownerReferences": owners}
+    status = {"phase": "Running", "nodeName": node, "conditions": [{"type": "Ready", "status": "True"}]}
+    return manifest(VMIS, f"web-{number}", vmi_spec({}), "shop", status=status, **metadata)
 
 
 async def test_an_empty_cluster_has_pages(client: Client) -> None:

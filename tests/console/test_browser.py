@@ -17,9 +17,10 @@ import pytest
 import yaml
 from axe_core_python.selenium import Axe
 
+from controllers.pool.vm_snapshots import VM_SNAPSHOTS
 from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
-from tests.builders import manifest
+from tests.builders import manifest, vm_spec
 from tests.conftest import stack
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
 
@@ -234,9 +235,7 @@ def test_a_refused_stream_says_why_and_can_be_tried_again(
 
 
 def test_a_snapshot_is_taken_and_restored(paths: StackPaths, shop: Browser) -> None:
-    guest = {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}
-    document = manifest(VMS, "alone", {"runStrategy": "Always", "template": {"spec": guest}}, SHOP)
-    kubectl(paths, "create", "-f", "-", document=document)
+    kubectl(paths, "create", "-f", "-", document=manifest(VMS, "alone", vm_spec(), SHOP))
     shop.open(f"/vm/{SHOP}/alone")
     shop.act("Take a snapshot")
     shop.reads("The snapshot alone-", "has begun", "a user, or another program")
@@ -253,12 +252,8 @@ def test_a_snapshot_is_taken_and_restored(paths: StackPaths, shop: Browser) -> N
 
 def test_a_vm_of_a_pool_shows_its_snapshots(paths: StackPaths, shop: Browser) -> None:
     vm = vms(paths)[0].partition("/")[2]
-    snapshot = {
-        "apiVersion": "snapshot.kubevirt.io/v1beta1",
-        "kind": "VirtualMachineSnapshot",
-        "metadata": {"name": "before-friday", "namespace": SHOP},
-        "spec": {"source": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": vm}},
-    }
+    source = {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": vm}
+    snapshot = manifest(VM_SNAPSHOTS, "before-friday", {"source": source}, SHOP)
     kubectl(paths, "create", "-f", "-", document=snapshot)
     shop.open(f"/vm/{SHOP}/{vm}")
     shop.reads("Snapshots", "before-friday", "a user, or another program", "rollout undo --restore-snapshots")

@@ -29,6 +29,7 @@ from poolhouse.console.computations import Computations
 from poolhouse.console.context import Context
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
+from tests.builders import manifest
 from tests.console.test_app import KUBECONFIG, Json, pool, text, vm, vmi
 from tests.waiting import eventually
 
@@ -99,21 +100,16 @@ async def http() -> AsyncIterator[AsyncExitStack]:
 
 
 def replica_set() -> Json:
-    metadata = {"name": "batch", "namespace": "shop", "uid": "set", "resourceVersion": "1", "generation": 1}
+    metadata: Json = {"uid": "set", "resourceVersion": "1", "generation": 1}
     template = {"metadata": {"labels": {"app": "batch"}}, "spec": {"domain": {"devices": {}}}}
     spec = {"replicas": 2, "selector": {"matchLabels": {"app": "batch"}}, "template": template}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return manifest(REPLICA_SET, "batch", spec, "shop", **metadata)
 
 
 def user(name: str, api: Api, computations: Computations) -> User:
     """A user with a pool of a VM, and a replica set."""
     found = User(name, api, computations)
-    found.add(POOL.kind, {"apiVersion": "kubevirt.io/v1", "kind": POOL.kind, **pool(2)})
+    found.add(POOL.kind, pool(2))
     found.add(REPLICA_SET.kind, replica_set())
     found.add(VM.kind, vm(1))
     found.add(VMI.kind, vmi(1, "node-1"))
@@ -184,7 +180,7 @@ async def test_no_page_computes_a_plan_on_the_event_loop(path: str, api: Api, ht
 @pytest.mark.parametrize(
     ("document", "plan"),
     [
-        pytest.param({"apiVersion": "kubevirt.io/v1", "kind": POOL.kind, **pool(3)}, PLANS_POOL, id="a pool"),
+        pytest.param(pool(3), PLANS_POOL, id="a pool"),
         pytest.param(replica_set(), PLANS_SET, id="a replica set"),
     ],
 )

@@ -11,7 +11,9 @@ import pytest
 from axe_core_python.selenium import Axe
 from selenium.webdriver import ActionChains, Keys
 
+from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest, vm_spec, vmi_spec
 from tests.conftest import RUNS_GUESTS, stack
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
 from tests.console.test_browser import WIDTHS, kubectl
@@ -21,20 +23,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not (CHROMIUM and DRIVER and RUNS_GUESTS), reason="needs Chromium, QEMU and libvirt"),
 ]
-VM = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachine",
-    "metadata": {"name": "a", "namespace": "default"},
-    "spec": {
-        "runStrategy": "Always",
-        "template": {
-            "spec": {
-                "domain": {"devices": {}, "memory": {"guest": "128Mi"}},
-                "terminationGracePeriodSeconds": 0,
-            }
-        },
-    },
-}
+VM = manifest(VMS, "a", vm_spec({**vmi_spec({}), "terminationGracePeriodSeconds": 0}), "default")
 
 
 @pytest.fixture(scope="module")

@@ -31,6 +31,7 @@ from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.model import Model
 from poolhouse.api.kinds.pool import UpdateAbort
 from poolhouse.api.kinds.warm_states import WarmState
+from tests.builders import manifest
 from tests.controllers.claim import builders as claims
 from tests.controllers.migrationpolicy import builders as policies
 from tests.controllers.pool import builders as pools
@@ -55,15 +56,9 @@ class Row(NamedTuple):
 
 
 def document(kind: Kind, status: Model, *, generation: int = 1, **metadata: Any) -> Json:
-    metadata = {"name": "web", "namespace": "ns", "generation": generation, **metadata}
     spec = {"replicas": 1} if kind.scale else {}
-    return {
-        "apiVersion": kind.api_version,
-        "kind": kind.kind,
-        "metadata": metadata,
-        "spec": spec,
-        "status": status.json(),
-    }
+    metadata = {"name": "web", "namespace": "ns", "generation": generation, **metadata}
+    return manifest(kind, spec=spec, status=status.json(), **metadata)
 
 
 def _pool(name: str, observed: PoolSnapshot, health: str, reason: str) -> Row:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from poolhouse.runtime.resource import VMS
-from tests.builders import manifest
+from poolhouse.api.kinds.resource_types import POOLS
+from poolhouse.runtime.resource import VMIS, VMS
+from tests.builders import manifest, vm_spec
 
 Json = dict[str, Any]
 
@@ -42,8 +43,7 @@ def spec(*devices: Json, domain: Json | None = None, **fields: Any) -> Json:
 
 
 def vmi(content: Json, name: str = "a", namespace: str = "ns", **metadata: Any) -> Json:
-    meta = {"name": name, "namespace": namespace, **metadata}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta, "spec": content}
+    return manifest(VMIS, name, content, namespace, **metadata)
 
 
 def vm(content: Json, name: str = "a", namespace: str = "ns", annotations: Json | None = None, **fields: Any) -> Json:
@@ -54,12 +54,7 @@ def vm(content: Json, name: str = "a", namespace: str = "ns", annotations: Json 
 
 
 def pool(content: Json, name: str = "p", **fields: Any) -> Json:
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": name, "namespace": "ns"},
-        "spec": {"replicas": 2, "template": {"spec": {"running": True, "template": {"spec": content}}}, **fields},
-    }
+    return manifest(POOLS, name, {"replicas": 2, "template": {"spec": vm_spec(content, running=True)}, **fields}, "ns")
 
 
 def inner(document: Json) -> Json:

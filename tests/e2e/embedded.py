@@ -17,6 +17,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import NAMESPACES, PVCS
 from poolhouse.stack.engine.resources import DATA_SOURCES
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.e2e.target import Target
 from tests.waiting import eventually
 
@@ -66,14 +67,9 @@ def served(directory: Path) -> Iterator[str]:
 async def make_golden(target: Target) -> None:
     async with await Api.connect(target.kubeconfig, user_agent="e2e", timeout_seconds=60) as api:
         await api.create(NAMESPACES, {"metadata": {"name": GOLDEN}})
-        metadata = {"name": "guest", "namespace": GOLDEN}
-        volume = {"apiVersion": DATA_VOLUMES.api_version, "kind": DATA_VOLUMES.kind, "metadata": metadata}
-        await api.create(DATA_VOLUMES, {**volume, "spec": target.source("http")})
+        await api.create(DATA_VOLUMES, manifest(DATA_VOLUMES, "guest", target.source("http"), GOLDEN))
         source = {"source": {"pvc": {"namespace": GOLDEN, "name": "guest"}}}
-        await api.create(
-            DATA_SOURCES,
-            {"apiVersion": DATA_SOURCES.api_version, "kind": DATA_SOURCES.kind, "metadata": metadata, "spec": source},
-        )
+        await api.create(DATA_SOURCES, manifest(DATA_SOURCES, "guest", source, GOLDEN))
 
         async def bound() -> bool:
             claims, _ = await api.list(PVCS, GOLDEN)

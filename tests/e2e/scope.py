@@ -15,6 +15,7 @@ from poolhouse.api.kinds import CLAIM, POOL, WARM_POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS, Resource
+from tests.builders import manifest, vm_spec, vmi_spec
 from tests.e2e.target import Target
 from tests.waiting import eventually, until
 
@@ -40,30 +41,15 @@ class Scope:
 
     def vm_spec(self, *, image: str = "", disk: Json | None = None, run_strategy: str = "Always", **spec: Any) -> Json:
         """The spec of a VM whose root disk is a container disk, or a DataVolume with this spec."""
-        volume: Json = {"name": "root", "containerDisk": {"image": image or self.target.image}}
-        template: Json = {
-            "spec": {
-                "domain": {
-                    "memory": {"guest": "128Mi"},
-                    "devices": {
-                        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-                        "interfaces": [{"name": "default", "masquerade": {}}],
-                    },
-                },
-                "networks": [{"name": "default", "pod": {}}],
-                "volumes": [volume],
-                "terminationGracePeriodSeconds": 0,
-            }
-        }
-        found: Json = {"runStrategy": run_strategy, "template": template}
+        volume: Json = {"containerDisk": {"image": image or self.target.image}}
         if disk is not None:
-            template["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root"}}]
-            found["dataVolumeTemplates"] = [{"metadata": {"name": "root"}, "spec": disk}]
-        return {**found, **spec}
+            volume = {"dataVolume": {"name": "root"}}
+            spec = {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": disk}], **spec}
+        vmi = {**vmi_spec({"root": volume}, ["default"]), "terminationGracePeriodSeconds": 0}
+        return vm_spec(vmi, **{"runStrategy": run_strategy, **spec})
 
     def document(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
-        meta = {"name": name, "namespace": self.namespace, **metadata}
-        return {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, "spec": spec}
+        return manifest(resource, name, spec, self.namespace, **metadata)
 
     async def create(self, resource: Resource, name: str, spec: Json, **metadata: Any) -> Json:
         return await self.api.create(resource, self.document(resource, name, spec, **metadata))

@@ -14,6 +14,7 @@ from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
 from poolhouse.runtime.errors import NotFound, Throttled
 from poolhouse.runtime.resource import NODES, VMIS
 from poolhouse.stack.engine.resources import MIGRATIONS
+from tests.builders import manifest
 from tests.e2e.scope import Json, Scope
 
 pytestmark = pytest.mark.needs(nodes=2)
@@ -23,8 +24,8 @@ pytestmark = pytest.mark.needs(nodes=2)
 async def policy(scope: Scope) -> Any:
     name = f"e2e-{uuid4().hex[:8]}"
     selectors = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": scope.namespace}}}
-    body = {"apiVersion": POLICIES.api_version, "kind": POLICIES.kind, "metadata": {"name": name}}
-    await scope.api.create(POLICIES, {**body, "spec": {"selectors": selectors, "bandwidthPerMigration": "64Mi"}})
+    spec = {"selectors": selectors, "bandwidthPerMigration": "64Mi"}
+    await scope.api.create(POLICIES, manifest(POLICIES, name, spec))
     yield name
     await scope.api.delete(POLICIES, None, name)
 

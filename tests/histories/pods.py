@@ -24,6 +24,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import PODS, VMIS, VMS, Resource
 from poolhouse.stack.engine.agents.addresses import NETWORK
+from tests.builders import manifest
 from tests.cluster.claiming import OVER
 from tests.cluster.warm_pools import template
 from tests.histories.agents import EXIT_CODE, SECONDS, Agents
@@ -191,8 +192,7 @@ class PodHistory(ClaimHistory):
             spec["activeDeadlineSeconds"] = random.choice([5, 60])
         elif chance < 0.4:
             spec["initContainers"] = [{"name": "first", "image": "registry.example/first:1"}]
-        metadata = {"namespace": HERE, "name": name, "annotations": notes}
-        await self.api.create(PODS, {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+        await self.api.create(PODS, manifest(PODS, name, spec, HERE, annotations=notes))
         return f"Pod {name} {notes} { ({key: spec[key] for key in spec if key not in ('containers', 'nodeName')}) }"
 
     async def delete_pod(self) -> str:

@@ -17,6 +17,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
+from tests.builders import manifest
 from tests.cluster.pooling import namespace as cluster_namespace
 from tests.cluster.pooling import template
 from tests.histories.world import HERE, World
@@ -31,20 +32,15 @@ OTHER_UID = "11111111-2222-4333-8444-555555555555"
 
 
 def vm(namespace: str, name: str = "vm", **metadata: Any) -> Json:
-    metadata = {"namespace": namespace, "name": name, **metadata}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": template()["spec"]}
+    return manifest(VMS, name, template()["spec"], namespace, **metadata)
 
 
 def vmi(namespace: str, name: str = "vmi", **metadata: Any) -> Json:
-    metadata = {"namespace": namespace, "name": name, **metadata}
-    spec = {"domain": {"devices": {}}}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": metadata, "spec": spec}
+    return manifest(VMIS, name, {"domain": {"devices": {}}}, namespace, **metadata)
 
 
 def pool(namespace: str) -> Json:
-    spec = {"replicas": 0, "template": template()}
-    metadata = {"namespace": namespace, "name": "pool"}
-    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "metadata": metadata, "spec": spec}
+    return manifest(POOLS, "pool", {"replicas": 0, "template": template()}, namespace)
 
 
 def owner(document: Json, **more: Any) -> Json:
@@ -261,7 +257,7 @@ async def pages(api: Api, namespace: str) -> Any:
 
 def pod(namespace: str, name: str, **spec: Any) -> Json:
     spec = {"containers": [{"name": "main", "image": "registry.example/main:1"}], **spec}
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": namespace, "name": name}, "spec": spec}
+    return manifest(PODS, name, spec, namespace)
 
 
 async def pods(api: Api, namespace: str) -> Any:

@@ -15,6 +15,7 @@ from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
+from tests.builders import manifest, vm_spec
 from tests.histories.api_server import Change
 from tests.histories.client import Network
 from tests.histories.others import GUESTS, respell_template
@@ -64,18 +65,14 @@ def pool(name: str, spec: Json) -> Json:
     domain = {**SPEC["domain"], "devices": {"disks": disks}}
     storage = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Ti"}}}
     disk = {"metadata": {"name": name}, "spec": {"source": {"blank": {}}, "storage": storage}}
-    inner = {"spec": {**SPEC, "domain": domain, "volumes": volumes}}
-    template = {"spec": {"runStrategy": "Always", "dataVolumeTemplates": [disk], "template": inner}}
-    return document("VirtualMachinePool", "kubevirt.io/v1", name, {"replicas": 3, "template": template, **spec})
+    inner = {**SPEC, "domain": domain, "volumes": volumes}
+    template = {"spec": vm_spec(inner, dataVolumeTemplates=[disk])}
+    return manifest(POOLS, name, {"replicas": 3, "template": template, **spec}, HERE)
 
 
 def warm_pool(name: str, standby: Json) -> Json:
     spec = {"replicas": 3, "standby": standby, "template": {"spec": {"template": {"spec": SPEC}}}}
-    return document("VirtualMachineWarmPool", "poolhouse.dev/v1alpha1", name, spec)
-
-
-def document(kind: str, version: str, name: str, spec: Json) -> Json:
-    return {"apiVersion": version, "kind": kind, "metadata": {"namespace": HERE, "name": name}, "spec": spec}
+    return manifest(WARM_POOLS, name, spec, HERE)
 
 
 MEMBERS: tuple[tuple[Resource, str], ...] = (*((POOLS, name) for name in FLEET), *((WARM_POOLS, name) for name in WARM))

@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from poolhouse.api.kinds.resource_types import POOLS
-from tests.builders import manifest
+from tests.builders import manifest, vm_spec, vmi_spec
 
 Json = dict[str, Any]
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -18,23 +18,9 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 def machine(**spec: Any) -> Json:
     """A VirtualMachine's spec with a disk of its own and a network."""
-    found: Json = {
-        "running": True,
-        "dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"pvc": {}}}],
-        "template": {
-            "spec": {
-                "domain": {
-                    "devices": {
-                        "disks": [{"name": "root", "disk": {"bus": "virtio"}}],
-                        "interfaces": [{"name": "default", "masquerade": {}}],
-                    }
-                },
-                "networks": [{"name": "default", "pod": {}}],
-                "volumes": [{"name": "root", "dataVolume": {"name": "root"}}],
-            }
-        },
-    }
-    return {**found, **spec}
+    disks = [{"metadata": {"name": "root"}, "spec": {"pvc": {}}}]
+    vmi = vmi_spec({"root": {"dataVolume": {"name": "root"}}}, ["default"])
+    return {**vm_spec(vmi, running=True, dataVolumeTemplates=disks), **spec}
 
 
 def pool(name: str = "my-vm-pool", **spec: Any) -> Json:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from poolhouse.api.kinds.resource_types import MIGRATION_POLICIES
 from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations
 from poolhouse.api.migrationpolicies.upstream import upstream_spec
+from poolhouse.runtime.resource import UPSTREAM_POLICIES
+from tests.builders import manifest, owned_by
 
 Json = dict[str, Any]
 
@@ -25,35 +28,19 @@ def policy(
         for which, labels in (("virtualMachineInstanceSelector", instance), ("namespaceSelector", namespace))
         if labels is not None
     }
-    given = {"name": name, "creationTimestamp": created, "uid": uid}
-    metadata = {key: value for key, value in given.items() if value is not None}
     spec = {**settings, **({"selectors": selectors} if selectors else {})}
-    return {
-        "apiVersion": "kubevirt.io/v1alpha1",
-        "kind": "MigrationPolicy",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return manifest(MIGRATION_POLICIES, name, spec, creationTimestamp=created, uid=uid)
 
 
 def enforcer(policy: Json, **changed: Any) -> Json:
     """KubeVirt's policy that enforces this one of ours."""
-    metadata = {"name": policy["metadata"]["name"]}
-    metadata["ownerReferences"] = [{"uid": policy["metadata"]["uid"], "controller": True}]
-    return {
-        "apiVersion": "migrations.kubevirt.io/v1alpha1",
-        "kind": "MigrationPolicy",
-        "metadata": metadata,
-        "spec": upstream_spec(metadata["name"], policy["spec"], ClusterMigrations()) | changed,
-    }
+    name, uid = policy["metadata"]["name"], policy["metadata"]["uid"]
+    spec = upstream_spec(name, policy["spec"], ClusterMigrations()) | changed
+    return manifest(UPSTREAM_POLICIES, name, spec, ownerReferences=owned_by(MIGRATION_POLICIES, name, uid))
 
 
 def upstream(name: str, instance: Json | None = None, namespace: Json | None = None) -> Json:
     """A policy of KubeVirt's own."""
     selectors = {"virtualMachineInstanceSelector": instance, "namespaceSelector": namespace}
-    return {
-        "apiVersion": "migrations.kubevirt.io/v1alpha1",
-        "kind": "MigrationPolicy",
-        "metadata": {"name": name},
-        "spec": {"selectors": {which: labels for which, labels in selectors.items() if labels is not None}},
-    }
+    given = {which: labels for which, labels in selectors.items() if labels is not None}
+    return manifest(UPSTREAM_POLICIES, name, {"selectors": given})

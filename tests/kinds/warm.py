@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from poolhouse.api.kinds.resource_types import WARM_POOLS
-from tests.builders import manifest
+from poolhouse.api.kinds.resource_types import CLAIMS, WARM_POOLS
+from tests.builders import manifest, vmi_spec
 
 Json = dict[str, Any]
 
 
 def warm_machine(**instance: Any) -> Json:
     """A template's spec."""
-    devices = {"disks": [{"name": "root", "disk": {}}], "interfaces": [{"name": "default", "masquerade": {}}]}
-    spec = {
-        "domain": {"memory": {"guest": "64Mi"}, "devices": devices},
-        "networks": [{"name": "default", "pod": {}}],
-        "volumes": [{"name": "root", "containerDisk": {"image": "tiny"}}],
-    }
+    spec = vmi_spec({"root": {"containerDisk": {"image": "tiny"}}}, ["default"], "64Mi")
     return {"template": {"spec": {**spec, **instance}}}
 
 
@@ -32,10 +27,4 @@ def ec2_pool(name: str = "mac", *, spec: Json | None = None, **ec2: Any) -> Json
 
 
 def claim(name: str = "mine", *, annotations: Json | None = None, **spec: Any) -> Json:
-    metadata: Json = {"name": name, **({"annotations": annotations} if annotations is not None else {})}
-    return {
-        "apiVersion": "poolhouse.dev/v1alpha1",
-        "kind": "VirtualMachineClaim",
-        "metadata": metadata,
-        "spec": spec,
-    }
+    return manifest(CLAIMS, name, spec, annotations=annotations)

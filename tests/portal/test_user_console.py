@@ -16,6 +16,7 @@ import pytest
 import yaml
 
 from poolhouse.api.kinds.pool import POOL as POOL_KIND
+from tests.builders import manifest, vm_spec
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium
 from tests.portal import oidc
 from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
@@ -25,20 +26,7 @@ from tests.portal.test_sessions import Client
 from tests.waiting import wait_until
 
 LAB, VAULT = "lab", "vault"
-POOL: dict[str, Any] = {
-    "apiVersion": POOL_KIND.api_version,
-    "kind": POOL_KIND.kind,
-    "metadata": {"name": "web"},
-    "spec": {
-        "replicas": 1,
-        "template": {
-            "spec": {
-                "runStrategy": "Always",
-                "template": {"spec": {"domain": {"devices": {}, "memory": {"guest": "64Mi"}}}},
-            }
-        },
-    },
-}
+POOL = manifest(POOL_KIND, "web", {"replicas": 1, "template": {"spec": vm_spec()}})
 HIDDEN = "Not shown, because you may not list them: "
 pytestmark = pytest.mark.usefixtures("provider")
 

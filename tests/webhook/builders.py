@@ -6,39 +6,24 @@ import base64
 import json
 from typing import Any
 
+from poolhouse.api.kinds.resource_types import POOLS
+from poolhouse.runtime.resource import VMS
+from tests.builders import manifest, vm_spec
 from tests.runtime.faulty_server import Request, Script
 from tests.webhook.json_patch import apply
 from webhook.review import AdmissionRequest
 
 Json = dict[str, Any]
 
-POOL: Json = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachinePool",
-    "metadata": {"name": "web", "namespace": "shop"},
-    "spec": {
-        "replicas": 3,
-        "template": {
-            "metadata": {"labels": {"app": "web"}},
-            "spec": {"running": True, "template": {"spec": {"domain": {"devices": {}}}}},
-        },
-    },
-}
+BARE = {"metadata": {"labels": {"app": "web"}}, "spec": vm_spec({"domain": {"devices": {}}}, running=True)}
+POOL: Json = manifest(POOLS, "web", {"replicas": 3, "template": BARE}, "shop")
 
 
 def vm(*disks: Json, annotations: Json | None = None, meta: Json | None = None, **domain: Any) -> Json:
     """A VirtualMachine whose VMI template has this domain."""
-    metadata = {"name": "web", "namespace": "shop", **(meta or {})}
-    if annotations is not None:
-        metadata["annotations"] = annotations
-    inside = {"devices": {"disks": list(disks)}, **domain}
-    template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": inside}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "metadata": metadata,
-        "spec": {"running": True, "template": template},
-    }
+    spec = {"domain": {"devices": {"disks": list(disks)}, **domain}}
+    metadata: Json = {"name": "web", "namespace": "shop", "annotations": annotations, **(meta or {})}
+    return manifest(VMS, spec=vm_spec(spec, labels={"app": "web"}, running=True), **metadata)
 
 
 def disk(name: str = "root", **target: Any) -> Json:

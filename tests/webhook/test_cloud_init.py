@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.kinds.resource_types import POOLS
+from tests.builders import manifest, vm_spec
 from tests.webhook.builders import request
 from webhook.cloud_init import CloudInitChanges
 
@@ -42,15 +44,8 @@ def pool(
         },
     }
     disk = {"metadata": {"name": "root"}, "spec": {"source": {"http": {"url": image}}}}
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "web"},
-        "spec": {
-            "updateStrategy": strategy or {},
-            "template": {"spec": {"dataVolumeTemplates": [disk], "template": {"spec": vmi}}},
-        },
-    }
+    template = {"spec": vm_spec(vmi, dataVolumeTemplates=[disk])}
+    return manifest(POOLS, "web", {"updateStrategy": strategy or {}, "template": template})
 
 
 @pytest.mark.sentence("1.53")

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.apimachinery.owner_references import controller_reference
 from tests.kinds.documents import changed
 from tests.kinds.warm import claim, warm_pool
 from tests.runtime.faulty_server import Request, Script
@@ -119,8 +120,7 @@ async def test_the_claim_of_a_pod_may_name_what_its_kubelet_could_mount(
 
     webhook.api_server.script = script
     document = personalized()
-    reference = {"apiVersion": "v1", "kind": owner, "name": "web-0", "uid": "u", "controller": True}
-    document["metadata"]["ownerReferences"] = [reference]
+    document["metadata"]["ownerReferences"] = [controller_reference("v1", owner, "web-0", "u")]
     volumes = [{"name": "v", "secret": {"secretName": "other"}}]
     document["spec"]["application"] = {"containers": [{"name": "a", "image": "i"}], "volumes": volumes}
     assert (await webhook.review(review(document)))["allowed"] is allowed

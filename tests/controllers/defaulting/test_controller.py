@@ -15,7 +15,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import VMS, Resource
+from tests.builders import manifest, vm_spec
 from tests.controllers.defaulting.test_plan import AFTER, BEFORE, NAME, configuration, exempt
 from tests.webhook.builders import disk
 from tests.webhook.builders import vm as webhook_vm
@@ -39,10 +40,7 @@ class EmptyApi:
 
 
 def vm(name: str, since: str, **status: Any) -> Json:
-    metadata = {"namespace": "shop", "name": name, "creationTimestamp": since}
-    content: Json = {"template": {"spec": {"domain": {"devices": {}}}}}
-    shape = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}
-    return {**shape, "metadata": metadata, "spec": content, "status": status}
+    return manifest(VMS, name, vm_spec(), "shop", status=status, creationTimestamp=since)
 
 
 def controller_with(*vms: Json) -> tuple[DefaultingController, EmptyApi]:

@@ -23,6 +23,8 @@ from controllers.defaulting.plan import (
 from poolhouse.api.kinds.meta import DEFAULTING, UNDEFAULTED
 from poolhouse.api.kinds.vm_documents import with_undefaulted
 from poolhouse.manifests import webhooks
+from poolhouse.runtime.resource import VMS
+from tests.builders import manifest, vm_spec
 
 KEPT = KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
 
@@ -102,8 +104,7 @@ def test_plan(observed: DefaultingSnapshot, action: Action) -> None:
 
 def document(**changed: Any) -> dict[str, Any]:
     metadata = {"namespace": "shop", "name": "web", "generation": 3, **changed.pop("metadata", {})}
-    spec = {"running": True, "template": {"spec": {"domain": {"devices": {}}}}}
-    return {"kind": "VirtualMachine", "apiVersion": "kubevirt.io/v1", "metadata": metadata, "spec": spec, **changed}
+    return {**manifest(VMS, spec=vm_spec(running=True), **metadata), **changed}
 
 
 def test_a_vm_with_empty_fields_is_pending() -> None:
@@ -151,11 +152,9 @@ NO_CONFIGURATION = "there is no webhook configuration"
 
 
 def vm(since: str = AFTER, *, annotated: bool = False, **labels: str) -> VM:
-    metadata: Json = {"namespace": "shop", "name": "web", "creationTimestamp": since, "labels": labels}
-    if annotated:
-        metadata["annotations"] = {UNDEFAULTED: "DefaulterUnavailable"}
-    content: Json = {"template": {"spec": {"domain": {"devices": {}}}}}
-    return parse_vm({"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": content})
+    annotations = {UNDEFAULTED: "DefaulterUnavailable"} if annotated else None
+    metadata: Json = {"creationTimestamp": since, "labels": labels, "annotations": annotations}
+    return parse_vm(manifest(VMS, "web", vm_spec(), "shop", **metadata))
 
 
 def configuration(**changed: Any) -> Json:

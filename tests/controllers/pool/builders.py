@@ -13,6 +13,8 @@ from controllers.shared.names import ordinal_of, parent_and_ordinal
 from controllers.shared.vm import POOL, VM, RetainedDisk
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.resource_types import POOLS
+from tests.builders import manifest
 
 Json = dict[str, Any]
 
@@ -42,16 +44,9 @@ def template(**spec: Any) -> Json:
 
 
 def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = False, **spec: Any) -> Json:
-    metadata: Json = {"namespace": "default", "name": "web", "uid": "u-web", "generation": 1}
-    if deleting:
-        metadata["deletionTimestamp"] = ago(1)
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachinePool",
-        "metadata": metadata,
-        "spec": {"replicas": replicas, "template": template(), **spec},
-        "status": status or {},
-    }
+    metadata: Json = {"uid": "u-web", "generation": 1, "deletionTimestamp": ago(1) if deleting else None}
+    spec = {"replicas": replicas, "template": template(), **spec}
+    return manifest(POOLS, "web", spec, "default", status=status or {}, **metadata)
 
 
 def a_pool(replicas: int = 3, **given: Any) -> Pool:

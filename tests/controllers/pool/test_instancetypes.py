@@ -13,8 +13,11 @@ from controllers.pool.revisions import Revision, parse_revision
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, matchers_of
+from poolhouse.api.kinds.resource_types import POOLS
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
+from tests.builders import manifest, owned_by
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, template, vm, vmi
 
 Json = dict[str, Any]
@@ -54,10 +57,9 @@ def revision(number: int, instancetype: Json | None, **spec: Any) -> Revision:
     found = template(**({"instancetype": instancetype} if instancetype else {}), **spec)
     if instancetype:
         found["spec"]["template"]["spec"]["domain"].pop("memory", None)
-    owner = {"apiVersion": "v1", "kind": "VirtualMachinePool", "name": "web", "uid": "u-web", "controller": True}
-    metadata = {"name": f"web-r{number}", "namespace": "default", "ownerReferences": [owner]}
-    data = {"template": found, "nameGeneration": {}}
-    return parse_revision({"metadata": metadata, "revision": number, "data": data})
+    owners = owned_by(POOLS, "web", "u-web")
+    stored = manifest(CONTROLLER_REVISIONS, f"web-r{number}", None, "default", ownerReferences=owners)
+    return parse_revision({**stored, "revision": number, "data": {"template": found, "nameGeneration": {}}})
 
 
 def guest(sockets: int = 1, gib: int = 1, *, shown: int | None = None, placement: str = "") -> RunningGuest:

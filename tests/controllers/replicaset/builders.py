@@ -8,6 +8,8 @@ from typing import Any
 from controllers.replicaset.observe import ReplicaSet, ReplicaSetSnapshot, parse_replica_set
 from controllers.shared.names import free_names
 from controllers.shared.vmi import VMI
+from poolhouse.api.kinds.resource_types import REPLICA_SETS
+from tests.builders import manifest
 
 Json = dict[str, Any]
 
@@ -21,18 +23,10 @@ def ago(seconds: float) -> str:
 
 
 def document(replicas: Any = 3, *, status: Json | None = None, deleting: bool = False, **spec: Any) -> Json:
-    metadata: Json = {"namespace": "default", "name": "web", "uid": "u-web", "generation": 1}
-    if deleting:
-        metadata["deletionTimestamp"] = ago(1)
+    metadata: Json = {"uid": "u-web", "generation": 1, "deletionTimestamp": ago(1) if deleting else None}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {"devices": {}}}}
-    selector = {"matchLabels": {"app": "web"}}
-    return {
-        "apiVersion": "kubevirt.io/v1alpha2",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "metadata": metadata,
-        "spec": {"replicas": replicas, "selector": selector, "template": template, **spec},
-        "status": status or {},
-    }
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": "web"}}, "template": template, **spec}
+    return manifest(REPLICA_SETS, "web", spec, "default", status=status or {}, **metadata)
 
 
 def a_set(replicas: int = 3, **given: Any) -> ReplicaSet:

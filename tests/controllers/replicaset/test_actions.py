@@ -7,19 +7,12 @@ from typing import Any
 import pytest
 
 from controllers.replicaset.actions import Create, build_vmi
+from poolhouse.api.kinds.resource_types import REPLICA_SETS
 from poolhouse.runtime.resource import VMIS
-from tests.builders import manifest
+from tests.builders import manifest, owned_by
 from tests.controllers.replicaset.builders import a_set
 
 Json = dict[str, Any]
-
-OURS = {
-    "apiVersion": "kubevirt.io/v1alpha2",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "name": "web",
-    "uid": "u-web",
-    "controller": True,
-}
 
 
 @pytest.mark.sentence("2.2", "2.11")
@@ -30,7 +23,7 @@ def test_a_vmi_has_the_template_and_the_owner_reference() -> None:
     made = build_vmi(found, Create("z-1", ""))
     owner = made["metadata"].pop("ownerReferences")
     assert made == manifest(VMIS, "z-1", {"domain": {"a": [1]}}, "default", labels=labels, annotations={"note": "y"})
-    assert owner == [{**OURS, "apiVersion": "kubevirt.io/v1", "blockOwnerDeletion": True}]
+    assert owner == owned_by(REPLICA_SETS, "web", "u-web")
     assert build_vmi(found, Create("z-1", "", attempt=2))["metadata"]["annotations"]["poolhouse.dev/attempt"] == "2"
     made["spec"]["domain"]["a"].append(2)
     assert found.spec.template["spec"] == {"domain": {"a": [1]}}, "no two share what one of them might change"

@@ -8,16 +8,12 @@ import pytest
 
 from controllers.replicaset.observe import by_owner, orphans_by_namespace, parse_replica
 from controllers.shared.vmi import VMI
+from poolhouse.api.kinds.resource_types import REPLICA_SETS
+from tests.builders import owned_by
 
 Json = dict[str, Any]
 
-OURS = {
-    "apiVersion": "kubevirt.io/v1alpha2",
-    "kind": "VirtualMachineInstanceReplicaSet",
-    "name": "web",
-    "uid": "u-web",
-    "controller": True,
-}
+(OURS,) = owned_by(REPLICA_SETS, "web", "u-web")
 
 
 def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any) -> VMI:

@@ -277,16 +277,16 @@ def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
     found = an_allocator(a_vm("a"))
     found.join_queue(a_claim(uid="of an earlier term"), POOL, ClaimRecord())
     claims = [
-        waiting("second", 2, annotations=by("bob")),
-        waiting("first", 1, annotations=by("ann")),
+        waiting("after", 10, annotations=by("bob")),
+        waiting("before", 9, annotations=by("ann")),
         a_claim(uid="bound", status=bound_status("b"), annotations=by("ann")),
         a_claim(uid="failed", status={"phase": "Failed", "poolName": "web"}),
         a_claim(uid="new"),
     ]
     found.reset(claims)
-    assert found.queue(POOL.uid).first(9) == ["first", "second"]
+    assert found.queue(POOL.uid).first(9) == ["before", "after"]
     assert (found.pools_with_queue(), found.demand.queued(POOL.uid)) == ([POOL.uid], 2)
-    assert found.next_claims(POOL.uid, 9) == ["first"], "one VM is ready"
+    assert found.next_claims(POOL.uid, 9) == ["before"], "one VM is ready"
     assert found.next_claims(POOL.uid, 0) == []
     assert found.quotas.exceeded(a_claim(annotations=by("ann")), a_pool(claimPolicy={"maxPerUser": 1})) is not None
     assert found.quotas.exceeded(a_claim(annotations=by("bob")), a_pool(claimPolicy={"maxPerUser": 1})) is None
@@ -294,6 +294,14 @@ def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
     assert found.record(a_claim(uid="later")).vms_known
     found.reset([])
     assert (found.pools_with_queue(), found.demand.queued(POOL.uid)) == ([], 0)
+
+
+def test_a_vm_that_is_gone_is_offered_no_longer() -> None:
+    vm = a_vm("a")
+    found = an_allocator(vm)
+    assert found.vm_changed(None, vm)
+    found.vm_changed(vm, None)
+    assert found.ready.count(POOL.uid) == 0
 
 
 def test_a_new_leader_waits_for_a_pool_that_is_not_stored() -> None:

@@ -134,6 +134,15 @@ def test_a_vm_that_does_not_start_stops_the_update_at_the_deadline() -> None:
     assert extra_vms(found, NOW) == 3
 
 
+def test_a_vm_that_lacks_a_restart_keeps_its_place_in_a_step_while_no_vm_more_is_allowed() -> None:
+    restarts = vm(1, vmi=vmi("web-1", revision=OLD.label))
+    status = {"status": {"currentRevision": OLD.name}}
+    found = surging(restarts, old(2), spec=status, proactive={"steps": [{"setReplicas": 1}, {"pause": {}}]})
+    assert extra_vms(found, NOW) == 0
+    (created,) = (each for each in plan(found, NOW).actions if isinstance(each, Create))
+    assert (created.name, created.revision) == ("web-3", OLD.name)
+
+
 def test_status_and_waits_say_what_goes_on() -> None:
     found = surging(*THREE, vm(4, **STARTING))
     decided = plan(found, NOW)

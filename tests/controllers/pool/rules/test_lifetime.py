@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.plan import plan
-from controllers.pool.rules.lifetime import lifetime_end
+from controllers.pool.rules.lifetime import ended, lifetime_end
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -101,6 +101,11 @@ def test_the_pool_comes_back_when_the_next_lifetime_ends() -> None:
     end = lifetime_end(observed, observed.vms[1])
     assert end is not None
     assert plan(observed, NOW).again_seconds == (end - NOW).total_seconds()
+
+
+def test_an_update_restarts_its_vms_and_their_lifetimes_the_others() -> None:
+    (found,) = ended(pool(aged(1, 8, revision="r0"), aged(2, 8)), NOW)
+    assert found.vm.name == "web-2"
 
 
 def test_a_vm_that_waits_says_why() -> None:

@@ -169,7 +169,13 @@ def test_a_prepared_vm_keeps_its_place_only_while_it_waits_for_its_snapshot() ->
     assert [gate.name for gate in GATES if gate.keeps_place] == ["SnapshotBeforeUpdate"]
 
 
+PAGE = Path(__file__).parents[4] / "docs" / "reference" / "gates.md"
+
+
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_the_reference_page_says_when_each_gate_is_closed(gate: Gate) -> None:
-    page = Path(__file__).parents[4] / "docs" / "reference" / "gates.md"
-    assert f"\n| {gate.name} | {gate.text} |" in page.read_text()
+    assert f"\n| {gate.name} | {gate.text} |" in PAGE.read_text()
+
+
+def test_the_reference_page_has_a_column_for_each_cause() -> None:
+    assert f"\n| Gate | Closed while | {' | '.join(get_args(Cause))} |\n" in PAGE.read_text()

@@ -3,7 +3,7 @@
 VMs boot the built-in Linux if their image is unreachable. The guest prints its name, firmware identity, PCI devices and
 MAC addresses on the serial console. Then the guest counts seconds, so that a test can measure the downtime of a live
 migration, and prints PCI devices that are plugged or unplugged. With the option `dirty`, the guest overwrites memory
-continuously, so that a live migration takes longer. A web server answers on port 80, for probes; with the option
+again and again, so that a live migration takes longer. A web server answers on port 80, for probes; with the option
 `service`, it stops after some seconds. With the option `reboot`, the guest reboots after some seconds.
 """
 
@@ -26,7 +26,10 @@ MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "evdev", "button")
 """kernel modules for the devices of a domain and for the power button; a module may be built into the kernel"""
 
 DIRTY_BLOCK_MIB = 4
-"""MiB that the guest overwrites per step; without KVM, about 150 MiB per second in all"""
+"""MiB that the guest overwrites per step; without KVM, about 150 MiB per second while it writes"""
+DIRTY_PAUSE_MICROSECONDS = 200_000
+"""Time between two passes over the memory. In a round of a live migration the guest overwrites all of it all the same,
+and most of a core is left to other processes."""
 
 INIT = r"""#!/bin/busybox sh
 /bin/busybox mount -t proc proc /proc
@@ -89,6 +92,7 @@ if [ -n "$dirty" ]; then
   for block in $(seq $((dirty / __BLOCK__))); do blocks="$blocks /tmp/block"; done
   while :; do
     cat $blocks 1<> /tmp/memory
+    usleep __PAUSE__
   done &
 fi
 second=0
@@ -162,7 +166,7 @@ def initrd(busybox: bytes, modules: Mapping[str, bytes]) -> bytes:
     order = load_order(modules)
     script = INIT.replace("__MODULES__", " ".join(order)).replace("__READY__", READY_LINE)
     script = script.replace("__AGENT__", AGENT_START)
-    script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB))
+    script = script.replace("__BLOCK__", str(DIRTY_BLOCK_MIB)).replace("__PAUSE__", str(DIRTY_PAUSE_MICROSECONDS))
     entries = [
         *map(directory, ("bin", "dev", "proc", "sys", "modules", "tmp", "www")),
         # The initramfs needs this device, because the kernel opens the console for /init before any mount.

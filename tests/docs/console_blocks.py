@@ -75,7 +75,7 @@ def output(command: str, environment: Mapping[str, str]) -> list[str]:
     done = subprocess.run(
         ["bash", "-c", command],
         cwd=ROOT,
-        env={**os.environ, **environment, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"},
+        env={**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,8 +14,13 @@ from poolhouse.stack.paths import StackPaths
 from tests.conftest import stack
 from tests.docs import python_client
 from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
+from tests.docs.forked_commands import forked_commands
 
 PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sessions(page.read_text())]
+INSTALLED = ROOT / "docs" / "tasks" / "tour.md"
+"""the page whose commands are the installed programs, and not forked"""
+COMMANDS = ("attach", "detach", "disks", "hardware", "import", "plan", "rollout", "why")
+"""commands of Poolhouse in the pages"""
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +40,8 @@ def kubeconfig_of(page: Path, cluster: StackPaths, directory: Path) -> Path:
     return found
 
 
-def differences(page: Path, kubeconfig: Path) -> list[str]:
+def differences(page: Path, environment: dict[str, str]) -> list[str]:
     """Returns the first difference. Later commands depend on it, so they do not run."""
-    environment = {"KUBECONFIG": str(kubeconfig)}
     created = output(f"kubectl create namespace {page.stem}", environment)
     assert created == [f"namespace/{page.stem} created"], created
     steps = [step for session in sessions(page.read_text()) for step in session]
@@ -56,10 +61,12 @@ def test_the_examples_of_the_python_client_print_what_the_page_shows(cluster: St
 
 
 def test_commands_print_what_the_pages_show(cluster: StackPaths, tmp_path: Path) -> None:
-    kubeconfigs = {page: kubeconfig_of(page, cluster, tmp_path) for page in PAGES}
-    with ThreadPoolExecutor(len(PAGES)) as threads:
-        found = dict(zip(PAGES, threads.map(lambda page: differences(page, kubeconfigs[page]), PAGES), strict=True))
-    assert PAGES
+    environments = {page: {"KUBECONFIG": str(kubeconfig_of(page, cluster, tmp_path))} for page in PAGES}
+    with forked_commands(tmp_path / "programs", *COMMANDS) as programs, ThreadPoolExecutor(len(PAGES)) as threads:
+        for page in set(PAGES) - {INSTALLED}:
+            environments[page]["PATH"] = f"{programs}:{os.environ['PATH']}"
+        found = dict(zip(PAGES, threads.map(differences, PAGES, environments.values()), strict=True))
+    assert INSTALLED in PAGES
     different = [f"{page.name}:\n{each}" for page, shown in found.items() for each in shown]
     assert not different, "\n\n".join(different)
 

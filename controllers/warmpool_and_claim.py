@@ -165,7 +165,12 @@ class WarmPoolControllers:
         self._pools = pools
         self._metrics = metrics = WarmPoolMetrics(context.registry)
         stores = WarmPoolStores(
-            pools, demand, lambda key: data_sources.get(key[1], key[0]), limit_of(context.limits), evictions.facts
+            pools,
+            demand,
+            lambda key: data_sources.get(key[1], key[0]),
+            context.reference_rights,
+            limit_of(context.limits),
+            evictions.facts,
         )
         self._controller = WarmPoolController(
             stores=stores,

@@ -97,7 +97,8 @@ class Admission:
             further = await check.handle(replace(request, object=response.object))
             if further.problems:
                 return further
-            response = replace(response, warnings=(*response.warnings, *further.warnings))
+            warnings = *response.warnings, *further.warnings
+            response = replace(response, object=further.object or response.object, warnings=warnings)
         return response
 
 

@@ -2,10 +2,12 @@
 
 The services read these objects with their own rights, and show or pass on what they find. An object must not give its
 author what the author could not read. `ASKED` is the table of what is asked; docs/reference/rights.md shows it.
+
+The check also writes the record of the authors whom the controllers ask about again.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +18,9 @@ from poolhouse.api.kinds.application_sources import sources
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.kubevirt import DATA_SOURCE
+from poolhouse.api.kinds.meta import REFERENCE_AUTHORS
 from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kinds.reference_authors import TAKE_OVER, author_of, name_reference, read_record, record
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.runtime import access_review
@@ -25,7 +29,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, SECRETS, Resource
 from webhook.api_errors import cause_of
 from webhook.pod_claims import POD_STATUS
-from webhook.review import AdmissionRequest, AdmissionResponse
+from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
 TEMPLATE = ("spec", "template")
 DISKS = ("spec", "dataVolumeTemplates")
@@ -38,6 +42,9 @@ class Reference:
     name: str
 
 
+References = dict[tuple[Resource, str, str], str]
+"""The path of the first field that names each object: its resource, namespace and name."""
+RECORD_WARNING = f"metadata.annotations[{REFERENCE_AUTHORS}]: admission writes it; the value is ignored"
 Find = Callable[[Json | None, str], Iterator[Reference]]
 """The references of a valid object in this namespace."""
 
@@ -52,6 +59,8 @@ class Asked:
     where: str
     why: str
     find: Find
+    again: bool = False
+    """whether the controllers ask again before they use what the reference names then"""
 
 
 def _keys_of_a_claim(claim: Json | None, namespace: str) -> Iterator[Reference]:
@@ -102,6 +111,7 @@ ASKED: tuple[Asked, ...] = (
         "In another namespace",
         _IMAGES,
         _tracked("spec", "updateStrategy", "proactive", "trackDataSources"),
+        again=True,
     ),
     Asked(
         (WARM_POOL,),
@@ -110,6 +120,7 @@ ASKED: tuple[Asked, ...] = (
         "In another namespace",
         _IMAGES,
         _tracked("spec", "updateStrategy", "trackDataSources"),
+        again=True,
     ),
     Asked(
         (CLAIM,),
@@ -188,15 +199,17 @@ class ReferenceReview:
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies a new reference if the user may not get the object, or if that is unknown. References that the stored
-        object has too are not asked again, so that others may change its other fields."""
+        object has too are not asked again, so that others may change its other fields. Else it records the authors."""
         new = _new_references(request)
-        if not new:
-            return AdmissionResponse()
+        denied = await self._denial(request, new) if new else None
+        return denied or with_record(request, new)
+
+    async def _denial(self, request: AdmissionRequest, new: References) -> AdmissionResponse | None:
         user = request.user.get("username") or "an unknown user"
         try:
             async with asyncio.timeout(self._budget_seconds):
                 if await self._is_of_a_pod(request):
-                    return AdmissionResponse()
+                    return None
                 allowed = await asyncio.gather(*(self._may_get(request.user, *each) for each in new))
         except (ApiError, TimeoutError) as error:
             (resource, _, _), path = next(iter(new.items()))
@@ -207,7 +220,7 @@ class ReferenceReview:
             for ((resource, namespace, name), path), may in zip(new.items(), allowed, strict=True)
             if not may
         )
-        return AdmissionResponse(problems=problems, forbidden=bool(problems))
+        return AdmissionResponse(problems=problems, forbidden=True) if problems else None
 
     async def _is_of_a_pod(self, request: AdmissionRequest) -> bool:
         """Whether the object is the claim of a Pod, whose own kubelet could mount what the claim names."""
@@ -226,17 +239,50 @@ class ReferenceReview:
         )
 
 
-def _new_references(request: AdmissionRequest) -> dict[tuple[Resource, str, str], str]:
-    """The path of the first field that names each object, for objects that the stored object does not name."""
-    asked = [
-        each
-        for each in ASKED
-        if any((request.api_version, request.kind) == (kind.api_version, kind.kind) for kind in each.kinds)
-    ]
-    found: dict[tuple[Resource, str, str], str] = {}
-    for each in asked:
-        stored = {(ref.namespace, ref.name) for ref in each.find(request.old, request.namespace)}
+def _asked(request: AdmissionRequest) -> Iterator[Asked]:
+    for each in ASKED:
+        if any((request.api_version, request.kind) == (kind.api_version, kind.kind) for kind in each.kinds):
+            yield each
+
+
+def _new_references(request: AdmissionRequest) -> References:
+    """The path of the first field that names each object, for objects that the stored object does not name. All objects
+    are new if the user asks to become the author of the references."""
+    takes_over = annotations_of(request.object).get(REFERENCE_AUTHORS) == TAKE_OVER
+    found: References = {}
+    for each in _asked(request):
+        old = None if takes_over and each.again else request.old
+        stored = {(ref.namespace, ref.name) for ref in each.find(old, request.namespace)}
         for ref in each.find(request.object, request.namespace):
             if (ref.namespace, ref.name) not in stored:
                 found.setdefault((each.resource, ref.namespace, ref.name), ref.path)
     return found
+
+
+def with_record(request: AdmissionRequest, new: Iterable[tuple[Resource, str, str]]) -> AdmissionResponse:
+    """The object with the record of who wrote its references: the user for the new ones, and the stored record for the
+    others. What the client sends does not count, because clients that replace whole objects drop it by accident."""
+    if not any(each.again for each in _asked(request)):
+        return AdmissionResponse()
+    document = request.object or {}
+    named = {
+        name_reference(each.resource.kind, ref.namespace, ref.name)
+        for each in _asked(request)
+        if each.again
+        for ref in each.find(document, request.namespace)
+    }
+    written = named & {name_reference(resource.kind, namespace, name) for resource, namespace, name in new}
+    stored = read_record(annotations_of(request.old).get(REFERENCE_AUTHORS))
+    kept = {reference: author for reference, author in stored.items() if reference in named - written}
+    wanted = record(kept, written, author_of(request.user))
+    given = annotations_of(document)
+    if given.get(REFERENCE_AUTHORS, "") == wanted:
+        return AdmissionResponse()
+    annotations = {name: value for name, value in given.items() if name != REFERENCE_AUTHORS}
+    annotations |= {REFERENCE_AUTHORS: wanted} if wanted else {}
+    before = annotations_of(request.old).get(REFERENCE_AUTHORS)
+    sent = given.get(REFERENCE_AUTHORS) not in (None, before, TAKE_OVER)
+    return AdmissionResponse(
+        object={**document, "metadata": {**document["metadata"], "annotations": annotations}},
+        warnings=(RECORD_WARNING,) if sent else (),
+    )

@@ -166,7 +166,7 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
     api = context.api
     informers = Informers.connect(context)
     instancetypes = KnownInstancetypes(InstancetypeReader(api, api.monotonic).read)
-    stores = replace(informers.stores(context.limits), instancetypes=instancetypes)
+    stores = replace(informers.stores(context.limits), instancetypes=instancetypes, rights=context.reference_rights)
     context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
     pooling = _controller(context, stores)
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)

@@ -13,6 +13,7 @@ from controllers.pool.decide import Decided, conclude, decide, decide_rest, what
 from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
 from controllers.pool.evicted_vms import evictions
+from controllers.pool.images import questions_of
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import Stores, content_of, observe, revisions_of
@@ -29,6 +30,7 @@ from controllers.shared.decisions import without_recorded
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.names import has_revision, ordinal_of
 from controllers.shared.planner import Planner, PlanTooExpensive
+from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import Healing, PoolStatus
@@ -85,6 +87,7 @@ class PoolController:
             return pause
         try:
             if isinstance(pool, Pool):
+                await self._ask_rights(pool)
                 await self._hash_template(pool)
             snapshot = self._observe(key)
             if isinstance(snapshot, PoolSnapshot) and await self.stores.instancetypes.read(snapshot):
@@ -180,7 +183,8 @@ class PoolController:
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         retry_unless_done(outcome)
         times = wait, decided.plan.again_seconds, refusal.wait_seconds if refusal is not None else None
-        return self.records.seconds_until_next(self._writers(pool), *times)
+        asks_again = ANSWER_SECONDS if snapshot.refused_references else None
+        return self.records.seconds_until_next(self._writers(pool), *times, asks_again)
 
     async def _decide(self, snapshot: PoolSnapshot, now: datetime) -> Decided:
         decided = await self._planned(snapshot.pool, decide, snapshot, now)
@@ -197,6 +201,11 @@ class PoolController:
         """By UID of the pools with the same disk names, how many plans with actions they have had."""
         others = {other.uid for _, other in self.stores.sharing_disks(pool)}
         return {uid: memory.plans for uid in others if (memory := self.records.memories.get(uid)) is not None}
+
+    async def _ask_rights(self, pool: Pool) -> None:
+        if self.stores.rights is not None:
+            asked = questions_of(pool, revisions_of(self.stores, pool), self.stores.data_source)
+            await self.stores.rights.ask(asked.values())
 
     async def _hash_template(self, pool: Pool) -> None:
         """The hashes of a large template take longer than a plan."""

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.data_volumes import DiskState, disk_states
+from controllers.pool.images import tracked
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.observe import (
     DISK_SOURCE,
@@ -17,7 +18,6 @@ from controllers.pool.observe import (
     VM_SOURCE,
     VMI_SOURCE,
     Stores,
-    tracked,
 )
 from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, ListedStore

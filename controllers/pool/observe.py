@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.images import refused_references, sources_of, tracked
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue, by_live_update, may_wait, queue_of
 from controllers.pool.outages import open_outages
@@ -15,9 +16,10 @@ from controllers.pool.revisions import Revision, content, parse_revision, saved_
 from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool, within_limit
 from controllers.pool.vm_snapshots import ListedStore, OptionalStore, VMRestore, VMSnapshot, with_restores
 from controllers.sets.write_batches import Failure
-from controllers.shared.data_sources import DataSource, Sources, resolve_sources
+from controllers.shared.data_sources import DataSource
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.names import parent_and_ordinal
+from controllers.shared.reference_rights import ReferenceRights
 from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import NODE_SOURCE, Node, Source
 from controllers.shared.vm import (
@@ -32,10 +34,8 @@ from controllers.shared.vm import (
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool import POOL, PoolSpec
-from poolhouse.api.kinds.pool_strategies import UpdateProactive
+from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import Store
 
@@ -59,13 +59,6 @@ def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
     if isinstance(pool, Pool):
         for disk in disk_names(pool.spec.template):
             yield pool.namespace, disk
-
-
-def tracked(spec: PoolSpec, namespace: str) -> dict[str, Key]:
-    """The DataSources that the pool tracks, by name in dataVolumeTemplates."""
-    strategy = spec.update_strategy.chosen
-    tracks = isinstance(strategy, UpdateProactive) and strategy.track_data_sources
-    return references(spec.template, namespace) if tracks else {}
 
 
 def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
@@ -156,6 +149,8 @@ class Stores:
     left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
     """Returns the DataVolumes of a namespace that deleted VMs have left."""
     data_source: Callable[[Key], DataSource | None] = lambda key: None
+    rights: ReferenceRights | None = None
+    """The rights of the authors of references. None for a user, who may not ask about others."""
     cluster: Callable[[], ClusterSettings | None] = lambda: None
     """Returns the settings of the KubeVirt object; None if they are unknown."""
     budgets: OptionalStore[EvictionBudget] = field(default_factory=ListedStore)
@@ -305,6 +300,7 @@ def observe(
         queue=stores.queue() if any(map(may_wait, vms)) else NO_QUEUE,
         leaving=stores.leaving(vm.vmi for vm in vms if vm.vmi is not None),
         budgets=tuple(stores.budgets.by("namespace", pool.namespace)) if stores.budgets.served else None,
+        refused_references=refused_references(pool, revisions, stores.data_source, stores.rights),
         excess=beyond,
         synced=synced,
         failure=failure,
@@ -338,16 +334,7 @@ def revisions_of(stores: Stores, pool: Pool) -> tuple[Revision, ...]:
 
 def content_of(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Json:
     """What determines the VMs of the pool now. `revisions` are those of the pool."""
-    return content(pool.spec, _sources(stores, pool, revisions))
-
-
-def _sources(stores: Stores, pool: Pool, revisions: Iterable[Revision]) -> Sources:
-    keys = tracked(pool.spec, pool.namespace)
-    if not keys:
-        return {}
-    last = next((each for each in revisions if each.name == pool.status.update_revision), None)
-    before = last.sources_of(references(pool.spec.template, "")) if last is not None else {}
-    return resolve_sources(keys, stores.data_source, before)
+    return content(pool.spec, sources_of(pool, revisions, stores.data_source, stores.rights))
 
 
 def _unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:

@@ -68,6 +68,11 @@ class PoolReason(Reason):
     NO_OWNER = "NoOwner", "VMs have the pool's names and label, but not its owner reference: detached or restored ones."
     NO_REVISION_LOST = "NoRevisionLost", "No update has lost the ControllerRevision of a VM's former template."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All VMs with the pool's names and label are VMs of the pool."
+    AUTHOR_MAY_NOT_GET = (
+        "AuthorMayNotGet",
+        "The author of a reference may no longer get what it names, or that is unknown. The pool keeps what it has.",
+    )
+    AUTHORS_MAY_GET = "AuthorsMayGet", "No author of a reference has lost the right to what it names now."
     NO_VMS_HELD = "NoVMsHeld", "No VM waits for lifecycle hooks."
     FOREIGN_EVICTION_BUDGET = (
         "ForeignEvictionBudget",

@@ -28,6 +28,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
 from poolhouse.api.kinds.pool_strategies import LiveUpdate, UpdateProactive
+from poolhouse.api.kinds.reference_authors import Author, read_record
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
 InvalidPool = InvalidSpec[PoolStatus]
@@ -62,6 +63,8 @@ class Pool(ObjectView):
     """the lowest number of a VM: 0 with the annotation poolhouse.dev/first-ordinal"""
     removals: frozenset[str] = field(default=frozenset(), kw_only=True)
     """UIDs of the VMs in the annotation poolhouse.dev/remove-vms"""
+    authors: Mapping[str, Author] = field(default_factory=dict, kw_only=True, hash=False)
+    """who wrote the references of the spec, by reference"""
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
@@ -90,7 +93,8 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
     deleting = metadata.get("deletionTimestamp") is not None
     version = text(metadata, "resourceVersion")
-    found = Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients)
+    authors = read_record(text(metadata, "annotations", meta.REFERENCE_AUTHORS))
+    found = Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients, authors=authors)
     if removals := parse_removals(text(metadata, "annotations", meta.REMOVE_VMS)):
         found = replace(found, removals=frozenset(removals.values()))
     return replace(found, first_ordinal=0) if text(metadata, "annotations", meta.FIRST_ORDINAL) == "0" else found
@@ -174,6 +178,8 @@ class PoolSnapshot:
     unknown."""
     budget_refusal: Refusal | None = None
     """The error of the last write of the pool's PodDisruptionBudget."""
+    refused_references: Mapping[str, str] = field(default_factory=dict)
+    """Why images of DataSources are not used, by name in dataVolumeTemplates."""
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     synced: bool = True

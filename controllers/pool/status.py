@@ -27,13 +27,14 @@ from controllers.pool.rules.steps import is_analysed, update_limit, update_progr
 from controllers.pool.snapshot import InvalidPool, PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
+from controllers.shared.reference_rights import REFERENCES_REFUSED, references_refused
 from controllers.shared.replica_limits import scaling_limited
 from controllers.shared.vm import RetainedDisk
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
-from poolhouse.api.kinds.pool import PoolStatus, RetainedDiskStatus
+from poolhouse.api.kinds.pool import POOL, PoolStatus, RetainedDiskStatus
 from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
 MAX_RETAINED_DISKS = 100
@@ -48,6 +49,7 @@ OPTIONAL = (
     "VMsHeld",
     "UnownedVMs",
     "RevisionLost",
+    REFERENCES_REFUSED,
     "EvictionBudgetFailure",
 )
 """Conditions that are omitted until they are True for the first time."""
@@ -192,6 +194,8 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         yield condition("DisksShared", True, PoolReason.DISK_CONFLICT, _shared_disks(snapshot))
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
+    reasons = PoolReason.AUTHOR_MAY_NOT_GET, PoolReason.AUTHORS_MAY_GET
+    yield references_refused(snapshot.refused_references, POOL.crd_name, snapshot.pool.name, reasons)
     for rule in rules.RULES:
         yield from rule.conditions(snapshot, plan, now)
     yield _progressing(snapshot, plan, now)

@@ -12,6 +12,7 @@ from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data
 from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
 from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.planner import Planner
+from controllers.shared.reference_rights import ReferenceRights
 from controllers.shared.replica_limits import ReplicaLimits
 from defaulter.contract import Defaulter
 from poolhouse.api.apimachinery.unstructured import Json
@@ -41,6 +42,10 @@ class ControllerContext:
     limits: ReplicaLimits | None = None
     """None if there is no limit of replicas"""
     report_kept: ReportKept = lambda vm, why: None
+
+    @cached_property
+    def reference_rights(self) -> ReferenceRights:
+        return ReferenceRights(self.api)
 
     # Several components run these informers, whose resources the cluster may not serve.
 

@@ -5,7 +5,7 @@ sources belong to the revision of a pool, and to the template of a warm pool. A 
 other. VMs get the source in place of the `sourceRef`, as KubeVirt resolves it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,11 +49,26 @@ def parse_data_source(document: Json) -> DataSource:
     return DataSource(namespace, name)
 
 
-def resolve_sources(keys: Mapping[str, Key], find: Callable[[Key], DataSource | None], before: Sources) -> Sources:
-    """The sources of the tracked entries. While a DataSource cannot be read or is not ready, its last source holds."""
+def changed_sources(
+    keys: Mapping[str, Key], find: Callable[[Key], DataSource | None], before: Sources
+) -> dict[str, Key]:
+    """The tracked entries whose DataSource points at something new."""
+    views = {entry: find(key) for entry, key in keys.items()}
+    return {
+        entry: keys[entry]
+        for entry, view in views.items()
+        if view is not None and view.source not in (None, before.get(entry))
+    }
+
+
+def resolve_sources(
+    keys: Mapping[str, Key], find: Callable[[Key], DataSource | None], before: Sources, refused: Container[str] = ()
+) -> Sources:
+    """The sources of the tracked entries. While a DataSource cannot be read or is not ready, or its new source is
+    refused, its last source holds."""
     found: dict[str, Json] = {}
     for entry, key in keys.items():
-        view = find(key)
+        view = find(key) if entry not in refused else None
         if source := (view.source if view is not None else None) or before.get(entry):
             found[entry] = source
     return found

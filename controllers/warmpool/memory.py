@@ -1,6 +1,6 @@
 """What a process remembers of warm pools between reconciles."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -29,6 +29,8 @@ class PoolMemory(Memory):
     """The last written status, which the cache may not show yet."""
     unavailable_since: float | None = None
     autoscaler: PoolAutoscaler = field(default_factory=lambda: PoolAutoscaler.from_status(WarmPoolStatus()))
+    refused_references: Mapping[str, str] = field(default_factory=dict)
+    """Why images of DataSources are not used, by name in dataVolumeTemplates."""
     counted: bool = False
     """Whether the metric `recovered` counts the VMs that existed when this process started."""
 

@@ -37,6 +37,11 @@ class WarmPoolReason(Reason):
     WITHIN_LIMIT = "WithinLimit", "The desired number of VMs is within the replica limit of the namespace."
     NO_OWNER = "NoOwner", "VMs have the label of this pool and no owner; the message has the names."
     NO_UNOWNED_VMS = "NoUnownedVMs", "All waiting VMs with the pool's label are VMs of the pool."
+    AUTHOR_MAY_NOT_GET = (
+        "AuthorMayNotGet",
+        "The author of a reference may no longer get what it names, or that is unknown. The pool keeps what it has.",
+    )
+    AUTHORS_MAY_GET = "AuthorsMayGet", "No author of a reference has lost the right to what it names now."
     PLAN_TOO_EXPENSIVE = (
         "PlanTooExpensive",
         "A plan of the pool needs more processor time than one object may use. Nothing happens to its VMs until a plan"

@@ -85,6 +85,8 @@ class WarmPoolSnapshot:
     """The decision of the autoscaling. None for a pool without autoscaling."""
     autoscaling_status: AutoscalingStatus | None = None
     """The decision as the status shows it."""
+    refused_references: Mapping[str, str] = field(default_factory=dict)
+    """Why images of DataSources are not used, by name in dataVolumeTemplates."""
     excess: Excess | None = None
     """The wanted VMs above the replica limit of the namespace."""
     demand_history: str = ""

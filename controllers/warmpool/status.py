@@ -8,6 +8,7 @@ from datetime import datetime
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
+from controllers.shared.reference_rights import REFERENCES_REFUSED, references_refused
 from controllers.shared.replica_limits import SCALING_LIMITED, scaling_limited
 from controllers.warmpool.evictions import BUDGET_FAILURE, WarmPoolBudget, budget_condition
 from controllers.warmpool.heal import mass_failure
@@ -23,10 +24,10 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.warm_states import COUNTED, WarmState
-from poolhouse.api.kinds.warmpool import PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
+from poolhouse.api.kinds.warmpool import WARM_POOL, PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
 from poolhouse.runtime.resource import Key
 
-ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED, BUDGET_FAILURE)
+ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED, REFERENCES_REFUSED, BUDGET_FAILURE)
 
 
 def status(snapshot: WarmPoolSnapshot, now: datetime, budget: WarmPoolBudget | None = None) -> WarmPoolStatus:
@@ -124,6 +125,8 @@ def _conditions(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Condition
     yield _unowned(snapshot)
     yield from _default(snapshot)
     yield from _autoscaling(snapshot)
+    reasons = Reason.AUTHOR_MAY_NOT_GET, Reason.AUTHORS_MAY_GET
+    yield references_refused(snapshot.refused_references, WARM_POOL.crd_name, snapshot.pool.name, reasons)
     yield scaling_limited(snapshot.excess, Reason.TOO_MANY_REPLICAS, Reason.WITHIN_LIMIT)
 
 

@@ -4,7 +4,7 @@ import copy
 import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from sys import intern
 from typing import Any
@@ -17,9 +17,10 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.sources import Source
 from controllers.shared.vmi import ObjectView
 from controllers.warmpool.warm_vm import POOL_KIND, Owner, WarmVM
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.model import Model
+from poolhouse.api.kinds.reference_authors import Author, read_record
 from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.api.kubevirt.fields import VM_SPEC
@@ -109,6 +110,8 @@ class WarmPool(ObjectView):
     """The client that last set `spec.replicas` through the scale subresource, such as a HorizontalPodAutoscaler."""
     replicas_by: str = ""
     """The client that last set `spec.replicas` in any way."""
+    authors: Mapping[str, Author] = field(default_factory=dict, hash=False)
+    """Who wrote the references of the spec, by reference."""
 
     @property
     def owner(self) -> Owner:
@@ -232,7 +235,8 @@ def parse_warm_pool(document: Json) -> WarmPool | InvalidWarmPool:
     if bool(spec.template) == bool(spec.ec2):
         return InvalidWarmPool(*key, status, "spec: must have exactly one of template and ec2", *life)
     client = intern(last_manager(metadata, "spec", "replicas"))
-    return WarmPool(*key, spec, status, *life, scaled_by=_scaled_by(metadata), replicas_by=client)
+    authors = read_record(at(metadata, "annotations", meta.REFERENCE_AUTHORS))
+    return WarmPool(*key, spec, status, *life, scaled_by=_scaled_by(metadata), replicas_by=client, authors=authors)
 
 
 def _scaled_by(metadata: Json) -> str:

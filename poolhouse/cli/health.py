@@ -19,7 +19,7 @@ COLOURS: dict[State, str | None] = {
     "Suspended": "yellow",
     "Degraded": "red",
 }
-NOTED_WHILE_TRUE = ("UnownedVMs", "RevisionLost", "EvictionBudgetFailure")
+NOTED_WHILE_TRUE = ("UnownedVMs", "RevisionLost", "ReferencesRefused", "EvictionBudgetFailure")
 """conditions of which a user should know, and that change neither the health of the pool nor its work"""
 
 

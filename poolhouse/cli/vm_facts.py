@@ -63,6 +63,7 @@ def _template(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Iterator[str]:
     if snapshot.aborted is not None:
         yield f"the update of its pool is aborted: {snapshot.aborted[1].message}"
         has = "it has the former template"
+    yield from (f"its pool uses no new image: {why}" for why in dict.fromkeys(snapshot.refused_references.values()))
     if snapshot.outdated(vm):
         yield "its template is outdated" if snapshot.aborted is None else "it gets the former template again"
     elif not needs_restart(snapshot, vm):

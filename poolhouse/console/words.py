@@ -37,6 +37,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "SnapshotFailure": ("Snapshots fail", "Snapshots succeed"),
     "UnownedVMs": ("VMs have the pool's label and no owner", "All VMs with the pool's label are its own"),
     "RevisionLost": ("An update may have left fields in VMs", "No update has left fields in VMs"),
+    "ReferencesRefused": ("An author may no longer get what the spec names", "Authors may get what the spec names"),
     "VMsHeld": ("Lifecycle hooks hold VMs", "No VM is held"),
     "ReplicaFailure": ("VMs cannot be created or deleted", "VMs can be created and deleted"),
     "ReplicaPaused": ("It is paused", "It is not paused"),

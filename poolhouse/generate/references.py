@@ -16,10 +16,14 @@ def page(written: str) -> str:
 
 
 def _tables() -> str:
-    rows = ["| Object | Field | The author needs | Where | Why |", "| --- | --- | --- | --- | --- |"]
+    rows = [
+        "| Object | Field | The author needs | Where | Why | Asked again |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
     for each in ASKED:
         right = f"`get {each.resource.plural}{'.' if each.resource.group else ''}{each.resource.group}`"
+        again = "Before each new image" if each.again else "No"
         kinds = ", ".join(kind.kind for kind in each.kinds)
-        rows.append(f"| {kinds} | {each.field} | {right} | {each.where} | {each.why} |")
+        rows.append(f"| {kinds} | {each.field} | {right} | {each.where} | {each.why} | {again} |")
     others = ["| Not asked | Because |", "| --- | --- |", *(f"| {field} | {why} |" for field, why in NOT_ASKED)]
     return "\n".join((*rows, "", *others, ""))

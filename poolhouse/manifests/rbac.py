@@ -75,12 +75,7 @@ _INSTANCETYPE_RULES = (
 
 CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
     "webhook": (
-        PolicyRule(
-            "authorization.k8s.io",
-            ("subjectaccessreviews",),
-            ("create",),
-            "to check that the author of a template may create VMs",
-        ),
+        PolicyRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to ask what authors may do"),
         PolicyRule(
             "kubevirt.io", ("virtualmachines", "virtualmachineinstances"), ("create",), "to try a template in a dry run"
         ),
@@ -143,6 +138,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             "to retain disks and delete retained ones, and to restart VMs when their new disks are ready",
         ),
         PolicyRule("cdi.kubevirt.io", ("datasources",), FOLLOW, "to update VMs to new images of DataSources"),
+        PolicyRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to ask what authors may get"),
         PolicyRule(
             "snapshot.kubevirt.io",
             ("virtualmachinesnapshots", "virtualmachinerestores"),

@@ -24,9 +24,6 @@ def rules(node: str) -> tuple[PolicyRule, ...]:
         PolicyRule("", ("nodes",), ("get", "patch"), "to keep the Node", names=(node,)),
         PolicyRule("", ("nodes/status",), ("patch",), "to keep the status of the Node", names=(node,)),
         PolicyRule("authentication.k8s.io", ("tokenreviews",), ("create",), "to know who calls the kubelet endpoint"),
-        PolicyRule(
-            "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to ask who may call the kubelet endpoint"
-        ),
     )
 
 

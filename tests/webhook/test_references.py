@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
 
 from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.kinds.meta import REFERENCE_AUTHORS as RECORD
+from poolhouse.api.kinds.reference_authors import Author, read_record, record
 from tests.kinds.documents import changed
 from tests.kinds.warm import claim, warm_pool
 from tests.runtime.faulty_server import Request, Script
-from tests.webhook.builders import POOL, Json, review
+from tests.webhook.builders import POOL, Json, patched, review
 from tests.webhook.conftest import RunningWebhook
 
 KEYS = {"sshPublicKeySecret": "keys"}
@@ -244,3 +247,92 @@ async def test_a_stored_disk_without_a_name_is_replaced(
     nameless = [{"spec": {"sourceRef": {"kind": "DataSource", "namespace": "images", "name": "fedora"}}}]
     stored = changed(after, nameless, "spec", "template", "spec", "dataVolumeTemplates")
     assert (await webhook.review(review(after, stored)))["allowed"], "it named the DataSource before"
+
+
+FEDORA, WINDOWS = "DataSource images/fedora", "DataSource images/windows"
+BY_JANE, BY_ANN = Author("jane"), Author("ann", ("devs",))
+
+
+def recorded(document: Json, annotation: str | None) -> Json:
+    return document if annotation is None else changed(document, {RECORD: annotation}, "metadata", "annotations")
+
+
+def by(author: Author, *references: str) -> str:
+    return record({}, references, author)
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+@pytest.mark.parametrize(
+    ("sent", "stored", "names", "stored_names", "expected"),
+    [
+        pytest.param(None, None, "fedora", None, by(BY_JANE, FEDORA), id="creation"),
+        pytest.param(by(BY_ANN, FEDORA), None, "fedora", None, by(BY_JANE, FEDORA), id="a forged record, a backup"),
+        pytest.param(by(BY_ANN, FEDORA), None, None, None, None, id="a record of no reference"),
+        pytest.param(None, by(BY_ANN, FEDORA), "fedora", "fedora", by(BY_ANN, FEDORA), id="a client drops it"),
+        pytest.param("x", by(BY_ANN, FEDORA), "fedora", "fedora", by(BY_ANN, FEDORA), id="a client changes it"),
+        pytest.param(
+            by(BY_ANN, FEDORA), by(BY_ANN, FEDORA), "windows", "fedora", by(BY_JANE, WINDOWS), id="another reference"
+        ),
+        pytest.param(by(BY_ANN, FEDORA), by(BY_ANN, FEDORA), None, "fedora", None, id="no reference any more"),
+        pytest.param(None, None, "fedora", "fedora", None, id="a reference of an earlier release"),
+        pytest.param("x", None, "fedora", "fedora", None, id="forged for a reference of an earlier release"),
+        pytest.param("me", by(BY_ANN, FEDORA), "fedora", "fedora", by(BY_JANE, FEDORA), id="jane takes over"),
+        pytest.param("me", None, "fedora", "fedora", by(BY_JANE, FEDORA), id="jane takes over what has no author"),
+    ],
+)
+async def test_admission_records_the_author(
+    webhook: RunningWebhook,
+    document: Json,
+    flag: tuple[str, ...],
+    sent: str | None,
+    stored: str | None,
+    names: str | None,
+    stored_names: str | None,
+    expected: str | None,
+) -> None:
+    webhook.api_server.script = reviewing([], "fedora", "windows")
+
+    def a_pool(name: str | None, annotation: str | None) -> Json:
+        return recorded(tracking(document, *flag, name=name) if name else tracking(document), annotation)
+
+    is_new = stored_names is None and stored is None
+    old = None if is_new else a_pool(stored_names, stored)
+    asked = changed(a_pool(names, sent), 7, "spec", "replicas")
+    response = await webhook.review(review(asked, old))
+    assert response["allowed"], response
+    after = patched(asked, response)
+    assert (after["metadata"].get("annotations") or {}).get(RECORD) == expected
+    ignored = sent not in (None, "me", stored)
+    assert any("admission writes it" in each for each in response.get("warnings", ())) is ignored
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_nobody_takes_over_what_he_may_not_get(
+    webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
+) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = reviewing(asked)
+    stored = recorded(tracking(document, *flag), by(BY_ANN, FEDORA))
+    response = await webhook.review(review(recorded(stored, "me"), stored))
+    assert response["status"]["code"] == 403
+    assert [each["name"] for each in asked] == ["fedora"]
+    # Annotations that say nothing about the spec are not asked about.
+    labelled = changed(stored, "x", "metadata", "annotations", "team")
+    assert (await webhook.review(review(labelled, stored)))["allowed"]
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize(("document", "flag"), KINDS)
+async def test_each_reference_has_its_author(webhook: RunningWebhook, document: Json, flag: tuple[str, ...]) -> None:
+    asked: list[Json] = []
+    webhook.api_server.script = reviewing(asked, "windows")
+    stored = recorded(tracking(document, *flag), by(BY_ANN, FEDORA))
+    after = copy.deepcopy(stored)
+    reference = {"kind": "DataSource", "namespace": "images", "name": "windows"}
+    after["spec"]["template"]["spec"]["dataVolumeTemplates"][0]["spec"] = {"sourceRef": reference}
+    response = await webhook.review(review(after, stored))
+    assert read_record(patched(after, response)["metadata"]["annotations"][RECORD]) == {
+        FEDORA: BY_ANN,
+        WINDOWS: BY_JANE,
+    }
+    assert [each["name"] for each in asked] == ["windows"]

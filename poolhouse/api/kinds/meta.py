@@ -99,6 +99,9 @@ ANALYSED_REVISION = f"{DOMAIN}/analysed-revision"
 
 # On a pool: the VMs that the pool deletes without replacing them, as `NAME=UID,...`. They do not count as replicas.
 REMOVE_VMS = f"{DOMAIN}/remove-vms"
+# On a pool or a warm pool: who wrote the references to objects that the controllers read again, as JSON. Only admission
+# writes it: see poolhouse/api/kinds/reference_authors.py.
+REFERENCE_AUTHORS = f"{DOMAIN}/reference-authors"
 # On a pool: the sizes between which the Kubernetes cluster-autoscaler may scale it, as a node group.
 NODE_GROUP_MIN_SIZE = f"{DOMAIN}/node-group-min-size"
 NODE_GROUP_MAX_SIZE = f"{DOMAIN}/node-group-max-size"

@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from poolhouse.api.apimachinery.unstructured import Json, typed
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks import pool
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
@@ -350,8 +351,8 @@ class PoolStatus(LoggedStatus):
     """State of healing."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScalingLimited,
-    ScaleInBlocked, DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReplicaFailure and
-    Paused."""
+    ScaleInBlocked, DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReferencesRefused,
+    ReplicaFailure and Paused."""
 
 
 POOL = Kind(
@@ -389,6 +390,7 @@ POOL = Kind(
     templates=(Template(("spec", "template"), VMS),),
     listed_at_admission=True,
     plan_path="/apis/pools/plan",
+    spec_annotations=(meta.REFERENCE_AUTHORS,),
     rules=(pool.NAME_RULE,),
     checks=pool.CHECKS,
     warning_checks=pool.WARNINGS,

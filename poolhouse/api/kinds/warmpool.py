@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import Field
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks import warmpool
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.ec2 import EC2, PlacementName
@@ -316,7 +317,7 @@ class WarmPoolStatus(LoggedStatus):
     """Why the pool has fewer VMs than desired."""
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
-    UnownedVMs, Default, Autoscaling, ScalingLimited and EvictionBudgetFailure."""
+    UnownedVMs, Default, Autoscaling, ScalingLimited, ReferencesRefused and EvictionBudgetFailure."""
 
 
 WARM_POOL = Kind(
@@ -349,6 +350,7 @@ WARM_POOL = Kind(
     requires=("virtualmachineclaims",),
     listed_at_admission=True,
     has_finalizer=True,
+    spec_annotations=(meta.REFERENCE_AUTHORS,),
     rules=(warmpool.NAME_RULE,),
     checks=warmpool.CHECKS,
     warning_checks=warmpool.WARNINGS,

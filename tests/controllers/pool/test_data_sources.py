@@ -9,18 +9,26 @@ import pytest
 
 from controllers.pool.actions import SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
-from controllers.pool.observe import Stores, observe, tracked
+from controllers.pool.images import tracked
+from controllers.pool.observe import Stores, observe
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.pool.status import pool_status
 from controllers.pool.template import build_revision, build_vm
 from controllers.shared.data_sources import (
+    DATA_SOURCES,
     DataSource,
+    changed_sources,
     describe_changes,
     parse_data_source,
     resolve_sources,
 )
+from controllers.shared.reference_rights import Question, ReferenceRights
+from poolhouse.api.kinds.reference_authors import Author
+from poolhouse.runtime.errors import ApiError, Unreachable
 from tests.controllers.pool.builders import NOW, document, template, vm, vmi
+from tests.controllers.shared.test_reference_rights import a_review
 
 Json = dict[str, Any]
 
@@ -113,6 +121,24 @@ def test_resolve(view: DataSource | None, before: Json, expected: Json) -> None:
 
 
 @pytest.mark.parametrize(
+    ("view", "before", "expected", "refused"),
+    [
+        pytest.param(NEWER, {"root": source("a")}, True, {"root": source("a")}, id="new"),
+        pytest.param(NEWER, {}, True, {}, id="the first"),
+        pytest.param(NEWER, {"root": source("b")}, False, {"root": source("b")}, id="the last one"),
+        pytest.param(DataSource("x", "d"), {"root": source("a")}, False, {"root": source("a")}, id="not ready"),
+        pytest.param(None, {"root": source("a")}, False, {"root": source("a")}, id="unreadable"),
+    ],
+)
+def test_what_is_new_is_asked_about_and_not_used_if_refused(
+    view: DataSource | None, before: Json, expected: bool, refused: Json
+) -> None:
+    keys = {"root": ("x", "d")}
+    assert changed_sources(keys, lambda key: view, before) == (keys if expected else {})
+    assert resolve_sources(keys, lambda key: view, before, {"root"}) == refused
+
+
+@pytest.mark.parametrize(
     ("created", "wanted", "expected"),
     [
         ("h1", "h1", True),
@@ -155,10 +181,17 @@ def test_fields_that_only_the_import_reads_do_not_change_the_disk() -> None:
     assert revision_of(a_pool(TRACKING, None, more)).disks == revision_of(a_pool()).disks
 
 
-def observed(image: str | None, *vms: Any, status: Json, revisions: tuple[Any, ...]) -> PoolSnapshot:
+def observed(
+    image: str | None,
+    *vms: Any,
+    status: Json,
+    revisions: tuple[Any, ...],
+    rights: ReferenceRights | None = None,
+    author: Author | None = None,
+) -> PoolSnapshot:
     view = DataSource("default", "debian", "pvc", "images", image) if image else None
-    stores = Stores(data_source=lambda key: view)
-    pool = a_pool(TRACKING, status)
+    stores = Stores(data_source=lambda key: view, rights=rights)
+    pool = replace(a_pool(TRACKING, status), authors={"DataSource default/debian": author} if author else {})
     stores.pools.put(pool.key, pool)
     for each in revisions:
         stores.revisions.put(("default", each.name), each)
@@ -187,6 +220,51 @@ def test_a_new_image_replaces_the_disks() -> None:
     assert isinstance(update, Update)
     assert [each.old for each in update.replacements] == ["root-1"]
     assert parse_hashes(update.disk_templates) == dict(found.revision.disks)
+
+
+@pytest.mark.parametrize(
+    ("allowed", "author", "updates"),
+    [
+        pytest.param(True, Author("ann"), True, id="the author may get the DataSource"),
+        pytest.param(False, Author("ann"), False, id="the author may not"),
+        pytest.param(Unreachable("it is away"), Author("ann"), False, id="unknown"),
+        pytest.param(False, None, True, id="a pool of an earlier release has no author"),
+    ],
+)
+async def test_a_new_image_needs_the_right_of_the_author(
+    allowed: bool | ApiError, author: Author | None, updates: bool
+) -> None:
+    first = revision_of(a_pool(), "debian-1")
+    one = vm(1, revision=first.label, disk_templates=f"root={dict(first.disks)['root']}")
+    known = {"status": {"updateRevision": first.name, "currentRevision": first.name}, "revisions": (first,)}
+    rights, api = a_review(allowed)
+    await rights.ask([Question(author or Author(""), DATA_SOURCES, "default", "debian")])
+    found = observed("debian-2", one, rights=rights, author=author, **known)
+    assert any(isinstance(each, Update) for each in plan(found, NOW).actions) is updates
+    assert found.revision.sources == {"root": source("debian-2" if updates else "debian-1")}
+    assert bool(found.refused_references) is not updates
+    shown = {each.type: each.status for each in pool_status(found, plan(found, NOW), NOW).conditions}
+    assert shown.get("ReferencesRefused") == (None if updates else "True")
+    assert shown["Ready"] == ("False" if updates else "True"), "VMs that nothing changes are as the spec requires"
+    same = observed("debian-1", one, rights=a_review(False)[0], author=author, **known)
+    assert not same.refused_references, "nobody is asked about an image that the pool has"
+    assert len(api.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param("True", {"root": "ann may no longer get it"}, id="the controllers do not use the image"),
+        pytest.param("False", {}, id="they do"),
+    ],
+)
+def test_a_user_sees_what_the_controllers_were_told(status: str, expected: Json) -> None:
+    first = revision_of(a_pool(), "debian-1")
+    condition = {"type": "ReferencesRefused", "status": status, "reason": "R", "message": "ann may no longer get it"}
+    known = {"updateRevision": first.name, "conditions": [condition]}
+    found = observed("debian-2", status=known, revisions=(first,), author=Author("ann"))
+    assert found.refused_references == expected
+    assert found.revision.sources == {"root": source("debian-1" if expected else "debian-2")}
 
 
 def test_the_image_of_another_data_source_is_not_kept() -> None:

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.shared.data_sources import DataSource
 from controllers.shared.decisions import decision
+from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -31,6 +32,7 @@ from controllers.warmpool.health import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import Owner, WarmVM
+from poolhouse.api.kinds.reference_authors import Author
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
@@ -38,6 +40,7 @@ from poolhouse.runtime.errors import Forbidden, Invalid, Throttled, Unavailable,
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
+from tests.controllers.shared.test_reference_rights import a_review
 from tests.controllers.warmpool.builders import NOW, OTHER_TEMPLATE, UID, a_pool, a_vm, a_vmi
 from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
 from tests.controllers.warmpool.test_warm_pool import image_of, tracking
@@ -77,6 +80,27 @@ class FakeApi:
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
+
+
+async def test_an_image_that_the_author_may_not_get_is_not_used() -> None:
+    pool = replace(tracking("debian-1"), authors={"DataSource ns/debian": Author("ann")})
+    world = World(pool)
+    rights, review = a_review(False)
+    world.controller.stores = replace(world.controller.stores, rights=rights)
+    world.data_sources["ns", "debian"] = DataSource("ns", "debian", "pvc", "images", "debian-1")
+    await world.reconcile()
+    assert not review.asked, "the pool has this image already"
+    world.data_sources["ns", "debian"] = DataSource("ns", "debian", "pvc", "images", "debian-2")
+    world.seconds += 2
+    await world.reconcile()
+    status = world.api.statuses[-1]
+    assert status["dataSources"] == [image_of("debian-1")]
+    assert conditions(status)["ReferencesRefused"] == ("True", "AuthorMayNotGet")
+    assert [verb for verb, _ in world.backend.done] == ["create"] * 3, "the pool goes on with all else"
+    review.answer, review.seconds = True, ANSWER_SECONDS
+    world.seconds += 2
+    await world.reconcile()
+    assert world.api.statuses[-1]["dataSources"] == [image_of("debian-2")]
 
 
 class Source:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from defaulter.nodes import CPUs, MachineTypes
-from poolhouse.api.apimachinery.field_docs import DocumentedModel
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json
 
@@ -21,8 +20,8 @@ TENANT_HEADER = "Poolhouse-Tenant"
 """names the namespace of a request, before its body is parsed: the service shares its workers between namespaces"""
 
 
-class _Message(DocumentedModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True)
+class _Message(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, use_attribute_docstrings=True)
 
 
 class Problems(_Message):
@@ -86,7 +85,7 @@ class Version(_Message):
     """Version of QEMU by architecture."""
     machines: dict[str, tuple[str, ...]]
     """Canonical machine types by architecture."""
-    aliases: dict[str, dict[str, str]] = {}  # noqa: RUF012 (pydantic copies it)
+    aliases: dict[str, dict[str, str]] = {}
     """By architecture, the canonical machine type of each alias."""
 
 

@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from sys import intern
-from typing import ClassVar
 
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -29,8 +28,6 @@ CPU_FEATURE_LABELS = ("cpu-feature.node.kubevirt.io/", "host-model-required-feat
 
 @dataclass(frozen=True)
 class MachineTypes:
-    __pydantic_config__: ClassVar = {"use_attribute_docstrings": True}
-
     everywhere: frozenset[str]
     """types that all nodes of an architecture can run"""
     somewhere: frozenset[str]

@@ -11,7 +11,6 @@ import pytest
 
 from controllers.shared.vm import VM, LifecycleHold
 from controllers.shared.vmi import VMI
-from poolhouse.api.apimachinery.field_docs import field_docs
 from poolhouse.api.kinds import KINDS
 from poolhouse.console.page import Slice, matches, object_path, with_query
 from poolhouse.console.words import WORDS, age, condition_rows, vm_state, vmi_state
@@ -104,7 +103,7 @@ NO_CONDITIONS = {"VirtualMachineInstances", "KubeVirt", "True", "Also"}
 
 def test_every_condition_of_our_kinds_has_words() -> None:
     for kind in KINDS:
-        described = field_docs(kind.status)["conditions"] if kind.status else ""
+        described = kind.status.model_fields["conditions"].description or "" if kind.status else ""
         named = set(re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", described.partition(":")[2]))
         assert named - NO_CONDITIONS <= WORDS.keys(), kind.kind
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, TypeVar, cast
 
 from pydantic import (
+    BaseModel,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -21,7 +22,6 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from poolhouse.api.apimachinery.field_docs import DocumentedModel
 from poolhouse.api.apimachinery.quantity import DECIMAL
 from poolhouse.api.apimachinery.unstructured import Json
 
@@ -40,7 +40,7 @@ class Rule:
     """path of the reported field, such as `.spec.replicas`; empty for the value itself"""
 
 
-class Model(DocumentedModel):
+class Model(BaseModel):
     """Base of models. Controllers ignore undeclared fields; the API server and the webhook deny them."""
 
     model_config = ConfigDict(
@@ -51,6 +51,7 @@ class Model(DocumentedModel):
         frozen=True,
         strict=True,
         extra="ignore",
+        use_attribute_docstrings=True,
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     hints: ClassVar[Mapping[str, str]] = {}
@@ -62,7 +63,7 @@ class Model(DocumentedModel):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
-        schema = super().__get_pydantic_json_schema__(core_schema, handler)
+        schema = handler(core_schema)
         target = handler.resolve_ref_schema(schema)
         if cls.rules:
             target["x-rules"] = cls.rules

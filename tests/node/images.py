@@ -44,6 +44,8 @@ def build(echo: Echo) -> list[Path]:
     """Returns an archive of each image. Raises `StackError`."""
     storage = cache_dir().parent / "images"
     storage.mkdir(parents=True, exist_ok=True)
+    # Those of a build that was ended are still mounted.
+    _run([*_buildah(storage), "rm", "--all"])
     if len(_run([*_buildah(storage), "images", "--all", "--quiet"]).splitlines()) > MAX_LAYERS:
         shutil.rmtree(storage / "root")
     if not _image_id(storage, BASE):
@@ -117,8 +119,11 @@ def _pip_configuration() -> str:
 
 
 def _run(command: list[str]) -> str:
-    """Returns the output. Raises `StackError` with the last lines of the errors."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    """Returns the output. Raises `StackError` with the last lines of the errors, or after `BUILD_SECONDS`."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS, check=False)
+    except subprocess.TimeoutExpired:
+        raise StackError(f"{' '.join(command[:6])} ... did not end within {BUILD_SECONDS} s") from None
     if done.returncode:
         last = "\n".join((done.stdout + done.stderr).splitlines()[-20:])
         raise StackError(f"{' '.join(command[:6])} ... failed:\n{last}")

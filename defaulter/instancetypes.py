@@ -310,5 +310,9 @@ def _collapsed(given: Any, expanded: Any, defaulted: Any, path: Path) -> Any:
             return None
         items = zip(given, expanded, defaulted, strict=False)
         return [_collapsed(*each, (*path, "*")) for each in items] + defaulted[len(expanded) :]
-    is_brought = is_unset(given) and not is_unset(expanded)
-    return given if is_brought and path not in _WRITTEN else defaulted
+    return given if _is_brought(given, expanded) and path not in _WRITTEN else defaulted
+
+
+def _is_brought(given: Any, expanded: Any) -> bool:
+    """Whether the instance type or the preference sets a value that the VM leaves unset. The value may be 0."""
+    return is_unset(given) and expanded is not None and expanded != given

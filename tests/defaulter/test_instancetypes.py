@@ -310,6 +310,13 @@ def test_a_vm_gets_no_cpu_and_no_memory_beside_an_instance_type() -> None:
     assert collapse(given, expanded, defaulted, has_instancetype=True) == given
 
 
+@pytest.mark.parametrize("seconds", [0, 30])
+def test_a_vm_gets_no_termination_grace_period_of_its_preference(seconds: int) -> None:
+    expanded = apply_specs(vmi_spec(), MatchedSpecs(preference={"preferredTerminationGracePeriodSeconds": seconds}))
+    assert expanded["terminationGracePeriodSeconds"] == seconds
+    assert collapse(vmi_spec(), expanded, expanded, has_instancetype=False) == vmi_spec()
+
+
 def stopped(*parts: Json, domain: Json | None = None, **fields: Any) -> Json:
     found = vm(spec(*parts, domain=domain), **{**NAMED, **fields})
     if "instancetype" in fields:

@@ -118,7 +118,7 @@ def skip_reason(request: AdmissionRequest) -> str | None:
         return f"{request.operation} does not change the spec"
     if request.subresource:
         return f"the subresource {request.subresource} does not change the spec"
-    if at(request.object, "metadata", "deletionTimestamp"):
+    if request.old is not None and at(request.object, "metadata", "deletionTimestamp"):
         return "the object is being deleted"
     if (
         request.operation == "UPDATE"

@@ -26,6 +26,9 @@ DEADLINE_SECONDS = 5.0
 MAX_ANSWERS = 2000
 """Limit of the answers in memory. An author has up to 32 KiB of groups."""
 
+WITHOUT_IMAGE = "and it had no image before, so its VMs name the DataSource, about which CDI decides"
+"""of a disk that is new, or has another name now"""
+
 
 @dataclass(frozen=True)
 class Question:
@@ -78,7 +81,9 @@ class ReferenceRights:
         last state to keep: admission has asked about them, and a later answer would change all VMs again."""
         found = {each: self._answers.get(question, NOT_ASKED) for each, question in questions.items()}
         return {
-            each: answer.refusal for each, answer in found.items() if answer.refusal and (answer.known or each in kept)
+            each: answer.refusal if each in kept else f"{answer.refusal}, {WITHOUT_IMAGE}"
+            for each, answer in found.items()
+            if answer.refusal and (answer.known or each in kept)
         }
 
     def _is_recent(self, question: Question, now: float) -> bool:
@@ -114,4 +119,4 @@ def references_refused(found: Mapping[str, str], plural: str, name: str, reasons
     said = "; ".join(f"disk {disk}: {why}" for disk, why in sorted(found.items()))
     take = f"kubectl annotate {plural} {name} {REFERENCE_AUTHORS}={TAKE_OVER} --overwrite"
     advice = f"Give the author the right, or become the author with a right of your own: {take}"
-    return condition(REFERENCES_REFUSED, True, refused, f"{said}. The last image stays. {advice}")
+    return condition(REFERENCES_REFUSED, True, refused, f"{said}. Disks keep the image that they had. {advice}")

@@ -95,10 +95,12 @@ class WarmPoolController:
             return await self._write_status(pool, memory, invalid_spec_status(pool, self.now()))
         if pause := self.records.pause(pool):
             return pause
-        memory.refused_references = await self._refused_references(pool)
-        images = resolve_sources(pool.tracked, self.stores.data_source, pool.images, memory.refused_references)
-        if tracked_images(images, pool.tracked) != pool.status.data_sources:
-            return await self._record_images(pool, memory, images)
+        # Admission does not check changes of a pool that is being deleted, so its references prove no right.
+        if not pool.deleting:
+            memory.refused_references = await self._refused_references(pool)
+            images = resolve_sources(pool.tracked, self.stores.data_source, pool.images, memory.refused_references)
+            if tracked_images(images, pool.tracked) != pool.status.data_sources:
+                return await self._record_images(pool, memory, images)
         try:
             return await self._reconcile(pool, memory)
         except PlanTooExpensive as error:

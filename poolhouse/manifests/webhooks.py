@@ -37,8 +37,12 @@ EXCLUDED_NAMESPACES = ("kube-system", meta.NAMESPACE)
 _NOT_DISABLED: Json = {"key": meta.DEFAULTING, "operator": "NotIn", "values": [meta.DISABLED]}
 
 # Match conditions. Finalizers must be removable while the webhook is unavailable. Most writes to a VM change only its
-# status or annotations, and need no call. The expressions do not fail if fields are missing.
-_NOT_DELETED = {"name": "stays", "expression": "object == null || !has(object.metadata.deletionTimestamp)"}
+# status or annotations, and need no call. The expressions do not fail if fields are missing. A server-side apply can
+# create an object with a deletionTimestamp, which is checked like any other new object.
+_NOT_DELETED = {
+    "name": "stays",
+    "expression": "object == null || oldObject == null || !has(object.metadata.deletionTimestamp)",
+}
 
 
 def _spec_changed(annotations: Iterable[str] = ()) -> Json:

@@ -149,3 +149,16 @@ async def test_a_client_that_applies_its_manifest_sees_no_difference(
         assert applied["spec"] == made["spec"]
         assert applied["metadata"]["annotations"] == made["metadata"]["annotations"]
         assert applied["metadata"]["generation"] == made["metadata"]["generation"]
+
+
+async def test_an_apply_that_creates_a_pool_in_deletion_is_checked(
+    admission: Admission, namespace: str, images: Images
+) -> None:
+    document = a_pool(pooling.Place(admission.api, namespace), images)
+    document["metadata"]["annotations"] = {REFERENCE_AUTHORS: "forged"}
+    document["metadata"] |= {"deletionTimestamp": "2036-01-01T00:00:00Z", "deletionGracePeriodSeconds": 3600}
+    made = await admission.api.patch(POOLS, namespace, "web", document, kind="apply", field_manager="git", dry_run=True)
+    assert "deletionTimestamp" in made["metadata"]
+    assert list(read_record(made["metadata"]["annotations"][REFERENCE_AUTHORS])) == [
+        f"DataSource {images.namespace}/debian"
+    ]

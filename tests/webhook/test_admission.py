@@ -115,6 +115,11 @@ MORE = vm(disk(), disk("data"))
             "being deleted",
             id="anything that is being deleted",
         ),
+        pytest.param(
+            request(vm(disk(), meta={"deletionTimestamp": "2036-01-01T00:00:00Z"})),
+            None,
+            id="a server-side apply that creates an object which is being deleted",
+        ),
     ],
 )
 def test_requests_without_a_change_of_the_spec_are_skipped(asked: Any, why: str | None) -> None:

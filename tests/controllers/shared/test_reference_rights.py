@@ -122,6 +122,13 @@ async def test_a_right_that_was_taken_away_ends_the_answer_after_its_time() -> N
     assert "fedora" in await world.refusals(question())
 
 
+async def test_a_refused_disk_without_an_image_names_its_data_source() -> None:
+    rights, _ = a_review(False)
+    await rights.ask([question()])
+    (refusal,) = rights.refusals({"root": question()}, kept=()).values()
+    assert refusal.endswith("its VMs name the DataSource, about which CDI decides")
+
+
 async def test_many_pools_of_one_author_cost_one_request() -> None:
     world = World()
     await world.refusals(question(), question())
@@ -165,6 +172,6 @@ def test_the_condition() -> None:
     found = references_refused({"root": "ann may not"}, "pools", "web", reasons)
     assert (found.status, found.reason) == ("True", "Refused")
     assert found.message == (
-        "disk root: ann may not. The last image stays. Give the author the right, or become the author with a right of"
-        " your own: kubectl annotate pools web poolhouse.dev/reference-authors=me --overwrite"
+        "disk root: ann may not. Disks keep the image that they had. Give the author the right, or become the author"
+        " with a right of your own: kubectl annotate pools web poolhouse.dev/reference-authors=me --overwrite"
     )

@@ -209,6 +209,14 @@ async def test_a_new_template_resets_the_backoff() -> None:
     assert [verb for verb, _ in world.backend.done] == ["create"] * 3
 
 
+async def test_a_pool_that_is_being_deleted_gets_no_new_image() -> None:
+    """Admission does not check its changes, so it may name what its author may not get."""
+    world = World(replace(tracking("debian-1"), deleting=True))
+    world.data_sources["ns", "debian"] = DataSource("ns", "debian", "pvc", "secret", "debian-2")
+    await world.reconcile()
+    assert "secret" not in str(world.api.statuses)
+
+
 async def test_the_status_has_the_images_of_data_sources_before_a_vm_is_created() -> None:
     """Both controllers and the next leader read the images there."""
     world = World(tracking())

@@ -71,7 +71,8 @@ def for_one_machine() -> list[Json]:
     """`manifests` for an API server that accepts more requests than its machine can process at once.
 
     Poolhouse gets few requests at once, and all tenants together get fewer for each row of `TENANTS`, in which
-    namespaces take turns. The engine, which stands for KubeVirt, and cluster-admins have no such limit.
+    namespaces take turns. A client that sends its body slowly holds a place all the same, which no level prevents. The
+    engine, which stands for KubeVirt, and cluster-admins have no such limit.
     """
     level, *schemas = manifests()
     level["spec"]["limited"] |= {"nominalConcurrencyShares": 4, **ALONE}

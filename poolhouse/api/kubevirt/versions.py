@@ -163,7 +163,7 @@ FEATURES = (
         "Machine type of a running guest",
         "`status.machine.type` of the VMI",
         "Read when an older VM stops, so that it keeps its machine type.",
-        seen=((1, 9),),
+        seen=((1, 7), (1, 9)),
     ),
     Feature(
         "Spare root ports for hotplug",
@@ -197,13 +197,14 @@ FEATURES = (
         " the next start.",
         since=(1, 6),
         gate=DECLARATIVE_HOTPLUG_VOLUMES,
-        seen=((1, 9),),
+        seen=((1, 7), (1, 9)),
     ),
     Feature(
         "Hotplug of volumes by request",
         "`addvolume`, `removevolume`",
         "Not asked. The devices that KubeVirt adds to the VM get addresses as others do. Deprecated in 1.9.",
         gate=HOTPLUG_VOLUMES,
+        seen=((1, 7),),
     ),
     Feature(
         "Persistent reservations",
@@ -216,6 +217,7 @@ FEATURES = (
         "`hooks.kubevirt.io/hookSidecars`",
         "Added to new VMIs with a hardware record, which it restores, if the chart's `hardwareRecord` allows it.",
         gate=SIDECAR,
+        seen=((1, 7),),
     ),
     Feature(
         "Plugins",
@@ -228,7 +230,7 @@ FEATURES = (
         "Requests to a VM",
         "`subresources.kubevirt.io/v1`: start, stop, restart, pause, unpause",
         "Asked by pools and warm pools. The client accepts any content type.",
-        seen=((1, 9),),
+        seen=((1, 7), (1, 9)),
     ),
     Feature(
         "Migration policies",
@@ -290,7 +292,7 @@ FEATURES = (
         "Instance types and preferences",
         "`instancetype.kubevirt.io/v1beta1`",
         "Read where a VM refers to them.",
-        seen=((1, 9),),
+        seen=((1, 7), (1, 9)),
     ),
     Feature(
         "Live update by default",
@@ -311,7 +313,7 @@ FEATURES = (
         "`pool.kubevirt.io/v1beta1`",
         "Never touched. 1.5 and 1.6 have only `v1alpha1`.",
         since=(1, 7),
-        seen=((1, 9),),
+        seen=((1, 7), (1, 9)),
     ),
 )
 

@@ -143,7 +143,7 @@ async def test_virt_api_fills_and_checks_vms_before_poolhouse(place: Place) -> N
     assert (template["spec"]["architecture"], domain["machine"]) == ("amd64", {"type": "q35"})
     assert domain["firmware"].keys() == {"uuid", "serial"}
     assert template["metadata"]["annotations"] == {"kubevirt.io/pci-topology-version": "v3"}
-    refused = vm("b", running=True)
+    refused = vm("b", running=True, runStrategy="Always")
     refused["metadata"]["namespace"] = place.namespace
     with pytest.raises(ApiError, match="Running and RunStrategy are mutually exclusive") as denied:
         await place.api.create(VMS, refused)

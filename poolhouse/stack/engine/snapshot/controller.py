@@ -122,27 +122,12 @@ class SnapshotController:
                 await self._api.patch(VMS, *vm.key, {"metadata": {**version, "finalizers": finalizers}})
             case plan.Action.UNLOCK_VM:
                 assert vm is not None
-                await self._unlock(vm)
+                await unlock(self._api, vm)
             case plan.Action.CREATE_CONTENT:
                 assert vm is not None
                 await self._create_content(snapshot, vm)
             case plan.Action.DELETE_CONTENT:
                 await self._delete(SNAPSHOT_CONTENTS, (snapshot.namespace, snapshot.content))
-
-    async def _unlock(self, vm: VM) -> None:
-        body: Json = {
-            "metadata": {"resourceVersion": vm.resource_version},
-            "status": {"snapshotInProgress": None},
-        }
-        try:
-            unlocked = await self._api.patch(VMS, *vm.key, body, subresource="status")
-            metadata = {
-                "resourceVersion": unlocked["metadata"]["resourceVersion"],
-                "finalizers": [each for each in vm.finalizers if each != SNAPSHOT_SOURCE_FINALIZER],
-            }
-            await self._api.patch(VMS, *vm.key, {"metadata": metadata})
-        except NotFound:
-            log.debug("%s/%s: the VM is deleted", *vm.key)
 
     async def _create_content(self, snapshot: Snapshot, vm: VM) -> None:
         document = await self._api.get(VMS, *vm.key)
@@ -257,3 +242,19 @@ class SnapshotController:
             await self._api.delete(resource, *key)
         except NotFound:
             log.debug("%s %s/%s is deleted", resource.kind, *key)
+
+
+async def unlock(api: Api, vm: VM) -> None:
+    """Lets the VM of a snapshot go. Raises `Conflict` if the VM has changed; the next attempt does what is left."""
+    # The status last: it says that there is something to unlock, also after a conflict between the two writes.
+    metadata = {
+        "resourceVersion": vm.resource_version,
+        "finalizers": [each for each in vm.finalizers if each != SNAPSHOT_SOURCE_FINALIZER],
+    }
+    try:
+        unlocked = await api.patch(VMS, *vm.key, {"metadata": metadata})
+        version = {"resourceVersion": unlocked["metadata"]["resourceVersion"]}
+        body: Json = {"metadata": version, "status": {"snapshotInProgress": None}}
+        await api.patch(VMS, *vm.key, body, subresource="status")
+    except NotFound:
+        log.debug("%s/%s: the VM is deleted", *vm.key)

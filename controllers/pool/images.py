@@ -49,5 +49,8 @@ def refused_references(
 
 
 def _last_sources(pool: Pool, revisions: Iterable[Revision]) -> Sources:
-    last = next((each for each in revisions if each.name == pool.status.update_revision), None)
+    """The images of the revision that the status names. A pool whose status is not written yet has its newest one."""
+    found = tuple(revisions)
+    newest = max(found, key=lambda each: each.number, default=None)
+    last = next((each for each in found if each.name == pool.status.update_revision), newest)
     return last.sources_of(references(pool.spec.template, "")) if last is not None else {}

@@ -226,6 +226,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "kubevirt.io virtualmachines get|update": "defaulting after creation, changed templates",
     "poolhouse.dev * *": "warm pools",
     "subresources.kubevirt.io * update": "warm pools, updates that restart VMs",
+    "authorization.k8s.io subjectaccessreviews create": "references to DataSources of other namespaces",
     "apps controllerrevisions get|patch|delete": "revisions that are no longer used, or have lost their owner",
     "migrations.kubevirt.io migrationpolicies get|update|delete": "changed and deleted policies",
     "kubevirt.io migrationpolicies get": "changed policies",

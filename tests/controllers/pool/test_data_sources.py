@@ -267,6 +267,17 @@ def test_a_user_sees_what_the_controllers_were_told(status: str, expected: Json)
     assert found.revision.sources == {"root": source("debian-1" if expected else "debian-2")}
 
 
+async def test_a_pool_without_a_status_has_the_image_of_its_newest_revision() -> None:
+    """The controllers may end after they have saved the revision, and before they write the status."""
+    first = revision_of(a_pool(), "debian-1")
+    rights, _ = a_review(False)
+    await rights.ask([Question(Author("ann"), DATA_SOURCES, "default", "debian")])
+    known = {"status": {}, "revisions": (replace(first, number=0, sources={}), first)}
+    found = observed("debian-2", rights=rights, author=Author("ann"), **known)
+    assert found.revision.sources == {"root": source("debian-1")}
+    assert found.refused_references
+
+
 def test_the_image_of_another_data_source_is_not_kept() -> None:
     other = {**GOLDEN, "spec": {**GOLDEN["spec"], "sourceRef": {"kind": "DataSource", "name": "fedora"}}}
     first = revision_of(a_pool(TRACKING, None, other), "fedora-1")

@@ -203,7 +203,7 @@ class PoolController:
         return {uid: memory.plans for uid in others if (memory := self.records.memories.get(uid)) is not None}
 
     async def _ask_rights(self, pool: Pool) -> None:
-        if self.stores.rights is not None:
+        if self.stores.rights is not None and pool.authors:
             asked = questions_of(pool, revisions_of(self.stores, pool), self.stores.data_source)
             await self.stores.rights.ask(asked.values())
 

@@ -21,7 +21,7 @@ from poolhouse.runtime.resource import Key, Resource
 REFERENCES_REFUSED = "ReferencesRefused"
 """the type of the condition"""
 ANSWER_SECONDS = 120.0
-"""Time for which an answer, or none, counts. A right that was given back has an effect after this time."""
+"""How long an answer of the API server counts, or its absence. A right that is given back has an effect after that."""
 DEADLINE_SECONDS = 5.0
 MAX_ANSWERS = 2000
 """Limit of the answers in memory. An author has up to 32 KiB of groups."""
@@ -106,7 +106,7 @@ class ReferenceRights:
 
 
 def last_refusals(conditions: Iterable[Condition], asked: Iterable[str]) -> dict[str, str]:
-    """Why references were not used by the controllers, for a reader of the status who may not ask."""
+    """What the condition says about the references. Commands read it, because their users may not ask about others."""
     found = [each.message for each in conditions if each.type == REFERENCES_REFUSED and each.status == "True"]
     return dict.fromkeys(asked, found[0]) if found else {}
 

@@ -34,7 +34,7 @@ def _writes(*kinds: ResourceType) -> Json:
 TENANTS: tuple[tuple[str, Json], ...] = (
     # Admission creates a VM of each changed template in a dry run, which takes as long as three other writes.
     (f"{meta.POOLHOUSE}-pools", _writes(*(kind for kind in KINDS if kind.templates))),
-    # A claim is to be short. Beside writes of pools, it would wait for their dry runs.
+    # Users wait for claims. In the level of pools, claims would wait for these dry runs.
     (f"{meta.POOLHOUSE}-claims", _writes(CLAIMS)),
     (f"{meta.POOLHOUSE}-clients", WRITES),
     # No `get`: the API server counts an open console or VNC connection as one, until it ends.

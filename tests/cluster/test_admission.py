@@ -375,8 +375,8 @@ async def test_a_disk_that_a_later_webhook_adds_gets_its_address(admission: Admi
 @pytest.mark.sentence("4.31")
 async def test_a_webhook_that_changes_an_address_later_is_detected(admission: Admission, namespace: str) -> None:
     change = {"op": "replace", "path": "0/disk/pciAddress", "value": "0000:1f:00.0"}
-    # Another name each time: a request that lasts longer than the webhook remembers its answer hides the change in the
-    # next requests for the same VM.
+    # Each attempt has another name. If a request lasts longer than the webhook remembers its answer, the webhook does
+    # not report the change, for this request and for the next ones of the same VM.
     names = (f"late-{number}" for number in itertools.count())
     async with meddling(admission, namespace, change):
 

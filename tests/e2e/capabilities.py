@@ -35,6 +35,8 @@ class Capabilities:
     """whether Poolhouse can hold devices that a spec cannot hold, such as controllers"""
     sources: frozenset[str] = frozenset()
     """what disks can be made of, by the names of the options"""
+    changes: frozenset[str] = frozenset()
+    """what the tests may do to the whole cluster, by the names of the options"""
     embedded: bool = False
 
     def missing(self, needs: Json) -> str:
@@ -49,6 +51,8 @@ class Capabilities:
                     return "KubeVirt has neither of the feature gates Sidecar and Plugins"
                 case "nodes" if self.nodes < wanted:
                     return f"the cluster has {self.nodes} nodes for VMs; the test needs {wanted}"
+                case "change" if wanted not in self.changes:
+                    return f"no --{wanted} is given: it changes the whole cluster"
                 case "source" if wanted != "blank" and wanted not in self.sources:
                     return f"no --{str(wanted).replace('_', '-')} is given"
                 case "source" if not self.cdi:
@@ -87,6 +91,7 @@ async def look(api: Api, target: Target) -> Capabilities:
         is_enabled(gate, settings.release, settings.feature_gates, settings.disabled_feature_gates)
         for gate in (SNAPSHOT, SIDECAR, PLUGINS)
     )
+    changes = {"release": embedded or target.chart, "upgrade-kubevirt-to": target.kubevirt_manifest}
     return Capabilities(
         kubevirt=next(iter(settings.versions), ""),
         cdi="embedded" if embedded else cdi,
@@ -95,6 +100,7 @@ async def look(api: Api, target: Target) -> Capabilities:
         hardware_record=embedded or any(record),
         nodes=count_nodes(await _items(api, NODES)),
         sources=frozenset(target.sources),
+        changes=frozenset(name for name, given in changes.items() if given),
         embedded=embedded,
     )
 

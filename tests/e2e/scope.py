@@ -34,8 +34,7 @@ class Scope:
 
     @property
     def kubectl(self) -> list[str]:
-        context = ["--context", self.target.context] if self.target.context else []
-        return ["kubectl", f"--kubeconfig={self.target.kubeconfig}", *context, "-n", self.namespace]
+        return [*self.target.kubectl, "-n", self.namespace]
 
     # Documents
 

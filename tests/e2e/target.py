@@ -24,6 +24,9 @@ OPTIONS = {
     "--data-source": "NAMESPACE/NAME of a DataSource",
     "--storage-class": "storage class of the disks; empty: the default",
     "--disk-size": "size of the disks, at least that of the claim to clone; the default is 64Mi",
+    "--release": "chart of Poolhouse, such as charts/poolhouse: upgrade Poolhouse with it, uninstall it, install it "
+    "again, with the values that it has. Nobody else should use Poolhouse meanwhile",
+    "--upgrade-kubevirt-to": "manifest of the operator of a later KubeVirt, which stays. Name test_release.py with it",
     "--patience": "seconds to wait for each state; the default is 600, and 180 on an embedded stack",
     "--table": "file for the table of results: Markdown, and JSON beside it",
 }
@@ -40,9 +43,18 @@ class Target:
     other_image: str = "registry.invalid/guest:2"
     storage_class: str = ""
     disk_size: str = "64Mi"
+    chart: str = ""
+    """with which Poolhouse is upgraded and installed again"""
+    kubevirt_manifest: str = ""
+    """of the release to which KubeVirt is upgraded"""
     patience_seconds: float = 600
     sources: dict[str, str] = field(default_factory=dict)
     """by their names in `SOURCES`"""
+
+    @property
+    def kubectl(self) -> list[str]:
+        context = ["--context", self.context] if self.context else []
+        return ["kubectl", f"--kubeconfig={self.kubeconfig}", *context]
 
     def source(self, name: str) -> Json:
         """The `spec` of a DataVolume that is made from this source; `blank` is always there."""
@@ -80,6 +92,8 @@ def read_target(config: pytest.Config) -> Target | None:
         storage_class=found["--storage-class"],
         patience_seconds=float(found["--patience"] or Target.patience_seconds),
         disk_size=found["--disk-size"] or Target.disk_size,
+        chart=found["--release"],
+        kubevirt_manifest=found["--upgrade-kubevirt-to"],
         sources={name: value for name, value in given.items() if value},
     )
 

@@ -41,6 +41,12 @@ FULL = Capabilities(cdi="v1.66.0", snapshots=True, nodes=2, sources=frozenset({"
         pytest.param(
             FULL, {"embedded": True}, "only guests of the embedded stack say what they see", id="a guest of ours"
         ),
+        pytest.param(
+            Capabilities(changes=frozenset({"release"})),
+            {"change": "upgrade-kubevirt-to"},
+            "no --upgrade-kubevirt-to is given: it changes the whole cluster",
+            id="what changes the cluster",
+        ),
         pytest.param(Capabilities(), {"snapshots": True}, "the cluster takes no snapshots of VMs", id="no snapshots"),
     ],
 )

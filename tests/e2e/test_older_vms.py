@@ -123,14 +123,16 @@ async def moved_after_hotplug(scope: Scope, *devices: str) -> Json:
 
 
 async def start_again(scope: Scope, first: Json, how: str) -> dict[str, str]:
+    """The facts of a VM's domain after another start. `first` is the VMI that runs before."""
+    name = first["metadata"]["name"]
     if how == "restart":
-        await scope.ask("older", "restart")
+        await scope.ask(name, "restart")
     else:
-        await scope.ask("older", "stop")
-        await scope.stops("older")
-        await scope.ask("older", "start")
-    await scope.runs("older", besides=first["metadata"]["uid"])
-    return await read_domain(scope, "older")
+        await scope.ask(name, "stop")
+        await scope.stops(name)
+        await scope.ask(name, "start")
+    await scope.runs(name, besides=first["metadata"]["uid"])
+    return await read_domain(scope, name)
 
 
 async def volume_phase(scope: Scope, name: str) -> str:

@@ -15,7 +15,7 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DataSource
 from controllers.shared.evictions import EvictionBudget
-from controllers.shared.replica_limits import enqueue_after_changes, limit_of
+from controllers.shared.replica_limits import enqueue_after_changes
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -47,7 +47,7 @@ from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_pool import WARM_POOLS, InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.expectations import Expectations
@@ -131,8 +131,7 @@ class Evictions:
         self._cluster: ClusterSettings | None = None
 
     def _read_cluster(self) -> None:
-        found = choose(self._kubevirts.all)
-        self._cluster = ClusterSettings.of(found) if found is not None else None
+        self._cluster = ClusterSettings.chosen(self._kubevirts.all)
 
     def cluster(self) -> ClusterSettings | None:
         return self._cluster
@@ -160,18 +159,11 @@ class WarmPoolControllers:
         demand: Demand,
         process_id: str,
     ) -> None:
-        api, pools, data_sources = context.api, informers.pools.store, informers.data_sources
+        api, pools = context.api, informers.pools.store
         self.expectations: Expectations[str] = Expectations(EXPECTATIONS_SECONDS)
         self._pools = pools
         self._metrics = metrics = WarmPoolMetrics(context.registry)
-        stores = WarmPoolStores(
-            pools,
-            demand,
-            lambda key: data_sources.get(key[1], key[0]),
-            context.reference_rights,
-            limit_of(context.limits),
-            evictions.facts,
-        )
+        stores = WarmPoolStores(pools, demand, context.image_sources, context.replica_limit, evictions.facts)
         self._controller = WarmPoolController(
             stores=stores,
             cache=cache,
@@ -195,7 +187,7 @@ class WarmPoolControllers:
         demand.subscribe(self._controller.demand_changed)
         enqueue_after_changes(context.limits, pools, self._enqueue)
         self._informers = informers
-        data_sources.subscribe(self._controller.data_source_changed)
+        informers.data_sources.subscribe(self._controller.data_source_changed)
         informers.budgets.subscribe_objects(self._controller.budget_changed)
         informers.kubevirts.subscribe(self.enqueue_all)
 

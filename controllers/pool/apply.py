@@ -7,8 +7,9 @@ from functools import partial
 from controllers.pool import actions
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.events import PoolEvents
+from controllers.pool.pools import Pool
 from controllers.pool.rules.rule import Plan
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks
 from controllers.pool.writes.table import NEED_REVISION, WRITES

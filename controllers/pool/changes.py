@@ -7,10 +7,12 @@ from controllers.pool.apply import PoolWriter
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observe import Stores, has_pool_label, vmis_by_pool
+from controllers.pool.observed_disks import sharing_disks
 from controllers.pool.outages import open_outages
+from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.revisions import Revision
-from controllers.pool.snapshot import InvalidPool, Pool
+from controllers.pool.sources import vmis_by_pool
+from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.sets.records import Records
 from controllers.shared.evictions import EvictionBudget
@@ -51,7 +53,7 @@ class PoolChanges:
             self._adopt(old.status, new)
         if _disks_of(old) != _disks_of(new):
             for pool in (old, new):
-                for _, other in self.stores.sharing_disks(pool) if isinstance(pool, Pool) else ():
+                for _, other in sharing_disks(self.stores, pool) if isinstance(pool, Pool) else ():
                     enqueue(other.key, 0.0)
         for each in (old, new):
             if each is not None:
@@ -230,7 +232,7 @@ def _pools_of(vm: VM) -> set[Key]:
     """The pool that owns the VM. For a VM with retained disks or with the label of a pool, also the pool in the VM's
     name."""
     owner = {(vm.namespace, vm.pool_name)} if vm.pool_name else set()
-    named = vm.retains_disks or has_pool_label(vm)
+    named = vm.retains_disks or vm.has_pool_label
     return owner | {(vm.namespace, vm.base_name)} if named else owner
 
 

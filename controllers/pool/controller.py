@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 from typing import ParamSpec, TypeVar
 
 from controllers.pool.actions import Create, Delete, Update
@@ -13,17 +14,18 @@ from controllers.pool.decide import Decided, conclude, decide, decide_rest, what
 from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
 from controllers.pool.evicted_vms import evictions
-from controllers.pool.images import questions_of
 from controllers.pool.memory import PoolMemory
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observe import Stores, content_of, observe, revisions_of
+from controllers.pool.observe import observe
+from controllers.pool.observed_disks import sharing_disks
 from controllers.pool.outages import outage_decisions
-from controllers.pool.revisions import new_revision
+from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import invalid_spec_status
+from controllers.pool.stores import Stores
 from controllers.sets.records import Records
 from controllers.sets.write_batches import retry_unless_done
 from controllers.shared.decisions import without_recorded
@@ -87,8 +89,7 @@ class PoolController:
             return pause
         try:
             if isinstance(pool, Pool):
-                await self._ask_rights(pool)
-                await self._hash_template(pool)
+                await self.stores.revisions.prepare(pool, partial(self._planned, pool))
             snapshot = self._observe(key)
             if isinstance(snapshot, PoolSnapshot) and await self.stores.instancetypes.read(snapshot):
                 snapshot = self._observe(key)
@@ -104,7 +105,7 @@ class PoolController:
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
-        self.stores.contents.forget(key)
+        self.stores.revisions.forget(key)
         return None
 
     def _observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
@@ -119,7 +120,7 @@ class PoolController:
     def _writers(self, pool: Pool) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools with the same disk names. Otherwise
         two pools could use a name at the same time."""
-        return {pool.uid, *(other.uid for _, other in self.stores.sharing_disks(pool))}
+        return {pool.uid, *(other.uid for _, other in sharing_disks(self.stores, pool))}
 
     def _with_memory(self, snapshot: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
         pool, clock = snapshot.pool, self.clock()
@@ -142,7 +143,7 @@ class PoolController:
             snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
         if pool.spec.autohealing is None:
             memory.healing = None
-        leaving = snapshot.leaving | self.stores.leaving(memory.ended_vmis)
+        leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
         snapshot = replace(snapshot, ended_vmis=tuple(memory.ended_vmis), leaving=leaving)
         known = memory.healing
         # The last status may be written by a later leader, or not be in the store yet.
@@ -199,20 +200,8 @@ class PoolController:
 
     def _plans_of_others(self, pool: Pool) -> dict[str, int]:
         """By UID of the pools with the same disk names, how many plans with actions they have had."""
-        others = {other.uid for _, other in self.stores.sharing_disks(pool)}
+        others = {other.uid for _, other in sharing_disks(self.stores, pool)}
         return {uid: memory.plans for uid in others if (memory := self.records.memories.get(uid)) is not None}
-
-    async def _ask_rights(self, pool: Pool) -> None:
-        if self.stores.rights is not None and pool.authors:
-            asked = questions_of(pool, revisions_of(self.stores, pool), self.stores.data_source)
-            await self.stores.rights.ask(asked.values())
-
-    async def _hash_template(self, pool: Pool) -> None:
-        """The hashes of a large template take longer than a plan."""
-        content, contents = content_of(self.stores, pool, revisions_of(self.stores, pool)), self.stores.contents
-        if not contents.is_known(pool, content):
-            revision = await self._planned(pool, new_revision, pool.name, pool.uid, content, pool.namespace)
-            contents.remember(pool, content, revision)
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
         has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))

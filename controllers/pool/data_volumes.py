@@ -9,6 +9,7 @@ from controllers.shared.vmi import text
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import Key, object_key
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
@@ -54,6 +55,11 @@ class DiskState(NamedTuple):
     left: Key | None = None
     """namespace and name, if it is `is_left`"""
 
+    @property
+    def starts_vm(self) -> bool:
+        """Whether KubeVirt starts a VM with the disk."""
+        return self.phase in ("Succeeded", "WaitForFirstConsumer", "PendingPopulation")
+
     def __str__(self) -> str:
         if not self.phase:
             return "its DataVolume does not exist yet"
@@ -79,6 +85,13 @@ def _by_namespace_if_left(state: DiskState) -> Iterator[Hashable]:
 
 
 DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"left": _by_namespace_if_left})
+
+
+def disk_state(volumes: OptionalInformer[DiskState], key: Key) -> DiskState | None:
+    """The state of a DataVolume; None if the cluster does not serve DataVolumes."""
+    if not volumes.known:
+        return DiskState("DataVolumes are not listed yet")
+    return (volumes.get(key[1], key[0]) or DiskState()) if volumes.served else None
 
 
 async def disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, DiskState]]:

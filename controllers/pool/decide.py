@@ -8,11 +8,12 @@ from controllers.pool.actions import Action
 from controllers.pool.analysis import checks_of, seconds_until_due
 from controllers.pool.decisions import decisions
 from controllers.pool.plan import plan
+from controllers.pool.pools import Pool
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.scaling import with_invalid_scale_in
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import Failure

@@ -24,7 +24,7 @@ def decisions(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) 
 def _set_by(snapshot: PoolSnapshot, action: Action) -> str:
     pool, aborted = snapshot.pool, snapshot.aborted is not None
     match action:
-        case Delete() if len(snapshot.active) > pool.spec.replicas and not snapshot.surges:
+        case Delete() if len(snapshot.active) > pool.spec.replicas and not snapshot.pool.surges:
             return pool.replicas_by
         case Update() if not aborted:
             return pool.template_by

@@ -14,6 +14,7 @@ from collections.abc import Container, Iterable, Mapping
 
 from controllers.pool.revisions import DiskTemplates
 from controllers.shared.names import name_of, parent_and_ordinal
+from controllers.shared.vm import VM
 
 _HASH = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 """what a label may contain, because retained disks have their hash as a label; our hashes are hexadecimal"""
@@ -58,6 +59,13 @@ def parse_replaced(text: str) -> dict[str, str]:
     is still a replaced disk; its hash is then empty."""
     pairs = (each.strip().partition("=") for each in text.split(","))
     return {name: found if _HASH.fullmatch(found) else "" for name, _, found in pairs if name}
+
+
+def uses_replaced_disk(vm: VM) -> bool:
+    """Whether the VMI still uses a disk that an update has replaced in the VM."""
+    if not vm.replaced_disks or vm.vmi is None:
+        return False
+    return not parse_replaced(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
 
 def replacement_name(entry: str, ordinal: int, *identity: str) -> str:

@@ -2,9 +2,8 @@
 
 from controllers.pool import actions, lost_base
 from controllers.pool.actions import Action
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS, Pool
 from controllers.pool.reasons import PoolReason
-from controllers.pool.snapshot import Pool
 from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.sets.events import SetEvents
 from controllers.shared.vm import VM

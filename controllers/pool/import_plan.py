@@ -31,9 +31,8 @@ from controllers.pool.import_steps import (
     with_controller,
 )
 from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL, Conversion, convert, pool_metadata, revision_spec
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS, Pool, parse_pool
 from controllers.pool.revisions import Revision, content, current_revision, parse_revision
-from controllers.pool.snapshot import Pool, parse_pool
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.owner_references import controller_reference

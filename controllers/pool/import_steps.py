@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Resource

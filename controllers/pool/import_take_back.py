@@ -15,7 +15,7 @@ from controllers.pool.import_steps import (
     with_controller,
 )
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta

@@ -10,6 +10,7 @@ A snapshot therefore has expanded revisions while VMs of a pool differ in their 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 from controllers.pool.revisions import Revision, expand_revision
 from controllers.pool.snapshot import PoolSnapshot
@@ -17,6 +18,8 @@ from controllers.shared.vm import VM
 from defaulter.instancetypes import MatchedSpecs
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.live_updates import LiveFields
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.instancetypes import InstancetypeReader
 
 ReadSpecs = Callable[[Json, str], Awaitable[Json]]
 """Returns `instancetype` and `preference` of a VM in a namespace, and `unread`, which says why one is missing."""
@@ -37,6 +40,10 @@ class KnownInstancetypes:
     """by name of the revision, the matchers of its VMs"""
     _expanded: dict[str, tuple[Revision, MatchedSpecs, Revision]] = field(default_factory=dict)
     """by name of the revision, what it became with which specs: a large template takes longer than a plan"""
+
+    @classmethod
+    def of(cls, api: Api) -> Self:
+        return cls(InstancetypeReader(api, api.monotonic).read)
 
     async def read(self, snapshot: PoolSnapshot) -> bool:
         """Reads what `expanded` needs for the pool: nothing while all VMs have one revision. Returns whether it has
@@ -99,7 +106,8 @@ class KnownInstancetypes:
 
 def _revisions_to_expand(snapshot: PoolSnapshot) -> Iterator[Revision]:
     """The revisions with instance types that the VMs have, if these are several."""
-    if snapshot.live_update == "Never" or not any(each.matchers for each in (snapshot.revision, *snapshot.revisions)):
+    revisions = snapshot.revision, *snapshot.revisions
+    if snapshot.pool.live_update == "Never" or not any(each.matchers for each in revisions):
         return
     labels = {snapshot.revision.label}
     for vm in snapshot.active:

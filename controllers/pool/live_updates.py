@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 from enum import Enum
 
+from controllers.pool.disk_templates import uses_replaced_disk
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import known_time
@@ -49,13 +50,13 @@ def _is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:
     else:
         applied = bool(fields) and not snapshot.outdated(vm)
         has_template = applied and live_updates.shows(fields, vm.live, vm.vmi.guest)
-    return not has_template or snapshot.uses_replaced_disk(vm)
+    return not has_template or uses_replaced_disk(vm)
 
 
 @once
 def _live_fields(snapshot: PoolSnapshot) -> Mapping[str, tuple[LiveField, ...]]:
     """By UID of the VM. Computed once, because the plan, the status and the timer ask about each VM several times."""
-    if snapshot.live_update == "Never" or snapshot.cluster is None:
+    if snapshot.pool.live_update == "Never" or snapshot.cluster is None:
         return {}
     return {vm.uid: fields for vm in snapshot.vms if (fields := _fields_behind(snapshot, vm))}
 
@@ -79,10 +80,10 @@ def _fields_behind(snapshot: PoolSnapshot, vm: VM) -> tuple[LiveField, ...]:
 
 def refusal(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why the VM, whose guest does not have the template, needs a restart for it; "" if KubeVirt changes the guest."""
-    if snapshot.live_update == "Never":
+    if snapshot.pool.live_update == "Never":
         return NEVER
     fields = live_fields(snapshot, vm)
-    if not fields or vm.vmi is None or snapshot.disks_to_replace(vm) or snapshot.uses_replaced_disk(vm):
+    if not fields or vm.vmi is None or snapshot.disks_to_replace(vm) or uses_replaced_disk(vm):
         return _unread(snapshot, vm) or MORE
     if vm.restart_required:
         return f"KubeVirt says RestartRequired: {vm.restart_required}"
@@ -140,7 +141,7 @@ def _change(each: LiveField, snapshot: PoolSnapshot, vm: VM) -> str:
 
 def why_restart(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM restarts although its change is one that KubeVirt applies to other running VMs; "" for other changes."""
-    if snapshot.live_update == "Never":
+    if snapshot.pool.live_update == "Never":
         return ""
     if not live_fields(snapshot, vm):
         return _unread(snapshot, vm)
@@ -160,7 +161,7 @@ def waits_for(snapshot: PoolSnapshot, vm: VM, now: datetime) -> str:
 
 def waits_forever(snapshot: PoolSnapshot, why: str) -> str:
     """Why a VM that would have to restart waits, if no update may restart VMs."""
-    if snapshot.live_update != "Require":
+    if snapshot.pool.live_update != "Require":
         return ""
     return f"liveUpdate is Require, so that it does not restart for the template, and gets it when you halt it: {why}"
 
@@ -168,7 +169,7 @@ def waits_forever(snapshot: PoolSnapshot, why: str) -> str:
 def required(snapshot: PoolSnapshot) -> dict[str, str]:
     """With `liveUpdate: Require`, what the VMs wait for whose guest does not have the template, and what a user can do,
     by their names."""
-    if snapshot.live_update != "Require":
+    if snapshot.pool.live_update != "Require":
         return {}
     running = (vm for vm in snapshot.active if vm.vmi is not None and vm.vmi.running and needs_restart(snapshot, vm))
     return {vm.name: f"{refusal(snapshot, vm) or _describe_progress(snapshot, vm)}; {REMEDY}" for vm in running}
@@ -180,7 +181,7 @@ def seconds_until_late(snapshot: PoolSnapshot, now: datetime) -> float | None:
 
 
 def _times_left(snapshot: PoolSnapshot, now: datetime) -> Iterator[float]:
-    for vm in snapshot.active if snapshot.live_update != "Never" else ():
+    for vm in snapshot.active if snapshot.pool.live_update != "Never" else ():
         if not snapshot.outdated(vm) and (is_live(snapshot, vm) or _is_unknown(snapshot, vm)):
             end = _end(snapshot, vm)
             if end is None:
@@ -193,7 +194,7 @@ def _times_left(snapshot: PoolSnapshot, now: datetime) -> Iterator[float]:
 def _is_unknown(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the change may be under way, but the settings of KubeVirt are unknown, for example after a restart of the
     controllers. A restart would disrupt the guest that KubeVirt was about to change."""
-    follows = snapshot.live_update != "Never" and bool(vm.live_update_since)
+    follows = snapshot.pool.live_update != "Never" and bool(vm.live_update_since)
     return follows and snapshot.cluster is None and needs_restart(snapshot, vm)
 
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
+from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reasons import PoolReason
-from controllers.pool.snapshot import InvalidPool, Pool
 from controllers.shared.metrics import ObjectMetrics
 from controllers.shared.series import Histogram
 from controllers.shared.vm import VM, RetainedDisk

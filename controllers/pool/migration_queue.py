@@ -18,9 +18,6 @@ class MigrationQueue:
     """when the last of these migrations ended that has succeeded; empty if unknown"""
 
 
-NO_QUEUE = MigrationQueue()
-
-
 def by_live_update(vm: VM) -> Iterator[Hashable]:
     """Index of the VMs whose last change of the template was one that KubeVirt applies to running VMs."""
     if vm.live_update_since:

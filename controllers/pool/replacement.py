@@ -17,6 +17,7 @@ from controllers.pool.disk_templates import (
     parse_replaced,
     replacement_name,
     same_origin,
+    uses_replaced_disk,
 )
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
@@ -74,7 +75,7 @@ def disks_of_new_vm(snapshot: PoolSnapshot, ordinal: int, revision: Revision, no
         usual = name_of(entry, ordinal)
         kept = [disk for disk in own if not disk.replaced and entry_of(disk.name, entries) == entry]
         last = max(kept, key=_age, default=None)
-        if last is not None and (not snapshot.replaces_disks or _is_current(snapshot, last, wanted)):
+        if last is not None and (not snapshot.pool.replaces_disks or _is_current(snapshot, last, wanted)):
             disk = last.name
             retained |= {entry: snapshot.entry_hash(last.template_hash)} if last.template_hash else {}
         elif usual in taken:
@@ -88,7 +89,7 @@ def disks_of_new_vm(snapshot: PoolSnapshot, ordinal: int, revision: Revision, no
 
 def unready_disk(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why a VM whose disks were replaced cannot be restarted yet, or ""."""
-    if not snapshot.uses_replaced_disk(vm):
+    if not uses_replaced_disk(vm):
         return ""
     unready = (state.describe(disk) for disk, state in snapshot.unready_disks_of(vm).items())
     return next((f"its new disk {why}" for why in unready), "")

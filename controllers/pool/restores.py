@@ -60,7 +60,7 @@ def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Upda
         assert vm.ordinal is not None
         # The annotation still describes the disks of the undone update. Had the snapshot's disks been older than the
         # template that it was taken with, an update would have replaced them.
-        replaced = snapshot.replaces_disks and not vm.protected
+        replaced = snapshot.pool.replaces_disks and not vm.protected
         return Update(
             vm.name,
             vm.uid,

@@ -10,12 +10,16 @@ from controllers.pool.actions import Action
 from controllers.pool.actions.snapshots import LATEST_TIME
 from controllers.pool.analysis import overdue
 from controllers.pool.gates.waiting import Waiting
-from controllers.pool.observe import POOL_SOURCE, Stores, observe
+from controllers.pool.observe import observe
+from controllers.pool.observed_disks import sharing_disks
 from controllers.pool.plan import plan
+from controllers.pool.pools import InvalidPool, Pool, parse_pool
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.steps import hash_steps, update_limit
-from controllers.pool.snapshot import InvalidPool, Pool, PoolSnapshot, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.sources import POOL_SOURCE
+from controllers.pool.stores import Stores
 from controllers.sets import simulation
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool import UpdateProgress
@@ -132,7 +136,7 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSna
     pool = parse_pool({**document, "metadata": metadata})
     pools = POOL_SOURCE.store()
     pools.put(pool.key, pool)
-    for _, other in stores.sharing_disks(pool) if isinstance(pool, Pool) else ():
+    for _, other in sharing_disks(stores, pool) if isinstance(pool, Pool) else ():
         pools.put(other.key, other)
     found = observe(replace(stores, pools=pools), pool.key, synced=True, failure=None, burst=burst)
     assert found is not None

@@ -1,123 +1,29 @@
 """The snapshot of a pool: the input of its plan and its status."""
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
-from sys import intern
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from pydantic import ValidationError
-
-from controllers.pool import power
 from controllers.pool.data_volumes import DiskState
-from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes, parse_replaced
-from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue
+from controllers.pool.disk_templates import disks_by_entry, outdated, parse_hashes
+from controllers.pool.migration_queue import MigrationQueue
+from controllers.pool.pools import Pool
 from controllers.pool.revisions import Revision
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.sets.eviction_budgets import Refusal
 from controllers.sets.write_batches import Failure
-from controllers.shared.decisions import last_manager
 from controllers.shared.evictions import EvictionBudget
-from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
-from controllers.shared.names import FIRST_ORDINAL
-from controllers.shared.replica_limits import Excess, excess
+from controllers.shared.replica_limits import Excess
 from controllers.shared.vm import VM, RetainedDisk
-from controllers.shared.vmi import VMI, ObjectView, text
-from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool import PoolSpec, PoolStatus, UpdateAbort, UpdateProgress
-from poolhouse.api.kinds.pool_strategies import LiveUpdate, UpdateProactive
-from poolhouse.api.kinds.reference_authors import Author, read_record
+from controllers.shared.vmi import VMI
+from poolhouse.api.kinds.pool import UpdateAbort, UpdateProgress
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 
-InvalidPool = InvalidSpec[PoolStatus]
 P = ParamSpec("P")
 T = TypeVar("T")
 
 NO_REVISION = Revision("", "", 0, "")
-
-
-@dataclass(frozen=True)
-class Pool(ObjectView):
-    generation: int
-    spec: PoolSpec
-    status: PoolStatus
-    max_unavailable: int = 1
-    deleting: bool = False
-    created_at: str = ""
-    resource_version: str = field(default="", compare=False)
-    promote: str = ""
-    """the annotation poolhouse.dev/promote"""
-    abort: str = ""
-    """the annotation poolhouse.dev/abort"""
-    retry: str = ""
-    """the annotation poolhouse.dev/retry"""
-    restore: str = ""
-    """the annotation poolhouse.dev/restore-snapshots"""
-    replicas_by: str = ""
-    """the client that last set `spec.replicas`"""
-    template_by: str = ""
-    """the client that last set `spec.template`"""
-    first_ordinal: int = field(default=FIRST_ORDINAL, kw_only=True)
-    """the lowest number of a VM: 0 with the annotation poolhouse.dev/first-ordinal"""
-    removals: frozenset[str] = field(default=frozenset(), kw_only=True)
-    """UIDs of the VMs in the annotation poolhouse.dev/remove-vms"""
-    authors: Mapping[str, Author] = field(default_factory=dict, kw_only=True, hash=False)
-    """who wrote the references of the spec, by reference"""
-
-
-def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for an
-    invalid percentage."""
-    if isinstance(max_unavailable, int):
-        return max(1, max_unavailable)
-    if not max_unavailable.endswith("%"):
-        raise ValueError(f"maxUnavailable: {max_unavailable!r} is neither a number nor a percentage")
-    return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
-
-
-def parse_pool(document: Json) -> Pool | InvalidPool:
-    metadata = document["metadata"]
-    key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
-    status = parse_status(PoolStatus, document)
-    try:
-        spec = PoolSpec.model_validate(document.get("spec") or {})
-        limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
-    except ValidationError as error:
-        return InvalidSpec(*key, status, describe(error))
-    except ValueError as error:
-        return InvalidSpec(*key, status, f"spec.{error}")
-    created_at = metadata.get("creationTimestamp") or ""
-    asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
-    clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))
-    deleting = metadata.get("deletionTimestamp") is not None
-    version = text(metadata, "resourceVersion")
-    authors = read_record(text(metadata, "annotations", meta.REFERENCE_AUTHORS))
-    found = Pool(*key, spec, status, limit, deleting, created_at, version, *asked, *clients, authors=authors)
-    if removals := parse_removals(text(metadata, "annotations", meta.REMOVE_VMS)):
-        found = replace(found, removals=frozenset(removals.values()))
-    return replace(found, first_ordinal=0) if text(metadata, "annotations", meta.FIRST_ORDINAL) == "0" else found
-
-
-def parse_removals(annotation: str) -> dict[str, str]:
-    """The UIDs of the VMs that a pool removes, by name. A later VM of the same name has another UID, and stays."""
-    pairs = (each.partition("=") for each in annotation.split(","))
-    return {name.strip(): uid.strip() for name, _, uid in pairs if uid}
-
-
-def format_removals(vms: Mapping[str, str]) -> str:
-    return ",".join(f"{name}={uid}" for name, uid in sorted(vms.items()))
-
-
-def within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:
-    """The pool as if its spec asked for no more than the replica limit, and what it asks for above it."""
-    beyond = excess(pool.spec.replicas, limit, pool.status)
-    if beyond is None:
-        return pool, None
-    spec = pool.spec.model_copy(update={"replicas": beyond.replicas})
-    unavailable = resolve_max_unavailable(spec.max_unavailable, beyond.replicas)
-    return replace(pool, spec=spec, max_unavailable=unavailable), beyond
 
 
 @dataclass(frozen=True)
@@ -169,7 +75,7 @@ class PoolSnapshot:
     """Why the instance types of revisions are unknown, by label of the revision."""
     targets: frozenset[str] | None = None
     """Nodes that can take VMs: two of them, so that each VM can migrate, or all. None if they are unknown."""
-    queue: MigrationQueue = NO_QUEUE
+    queue: MigrationQueue = field(default_factory=MigrationQueue)
     """KubeVirt's queue of migrations. Empty unless a VM of this pool may wait in it."""
     leaving: frozenset[str] = frozenset()
     """Those nodes of VMs and of `ended_vmis` that are cordoned or drained."""
@@ -230,7 +136,7 @@ class PoolSnapshot:
         has = self.revisions_by_label.get(vm.revision)
         if has is None or has.template_hash != self.revision.template_hash:
             return True
-        if self.surges and not vm.protected:
+        if self.pool.surges and not vm.protected:
             return bool(self.outdated_disks(vm))
         return bool(self.disks_to_replace(vm))
 
@@ -238,20 +144,9 @@ class PoolSnapshot:
         """Names in dataVolumeTemplates of the VM's disks that were created from an older template."""
         return outdated(self.created_from(vm), self.revision.disks)
 
-    @cached_property
-    def replaces_disks(self) -> bool:
-        strategy = self.pool.spec.update_strategy.chosen
-        return isinstance(strategy, UpdateProactive) and strategy.replace_policy == "Recreate"
-
-    @cached_property
-    def surges(self) -> bool:
-        """Whether updates create new VMs before they delete old ones."""
-        strategy = self.pool.spec.update_strategy.chosen
-        return isinstance(strategy, UpdateProactive) and strategy.max_surge is not None
-
     def disks_to_replace(self, vm: VM) -> tuple[str, ...]:
         """Names in dataVolumeTemplates of the disks that an update replaces. A protected VM keeps its disks."""
-        if not self.replaces_disks or vm.protected or not (found := self.outdated_disks(vm)):
+        if not self.pool.replaces_disks or vm.protected or not (found := self.outdated_disks(vm)):
             return ()
         names = self.disks_by_entry(vm)
         return tuple(entry for entry in found if entry in names)
@@ -287,32 +182,6 @@ class PoolSnapshot:
     @cached_property
     def _entry_hashes(self) -> Mapping[str, str]:
         return {old: new for each in (*self.revisions, self.revision) for old, new in each.disks_by_spelling.items()}
-
-    @cached_property
-    def live_update(self) -> LiveUpdate:
-        """KubeVirt also changes the running VMs into which an opportunistic update has written the template."""
-        strategy = self.pool.spec.update_strategy
-        if isinstance(strategy.chosen, UpdateProactive):
-            return strategy.chosen.live_update
-        return "Prefer" if strategy.unmanaged is None else "Never"
-
-    def halts(self, vm: VM) -> bool:
-        """Whether the update of the VM stops its guest, because the author has changed the run strategy."""
-        has = self.revisions_by_label.get(vm.revision)
-        if has is None or vm.vmi is None or vm.vmi.final:
-            return False
-        return power.stops(vm.run_strategy, has.run_strategy, self.revision.run_strategy)
-
-    def starts(self, vm: VM) -> bool:
-        """Whether the update of the halted VM starts a guest, because the author has changed the run strategy."""
-        has = self.revisions_by_label.get(vm.revision)
-        return has is not None and power.starts(vm.run_strategy, has.run_strategy, self.revision.run_strategy)
-
-    def uses_replaced_disk(self, vm: VM) -> bool:
-        """Whether the VMI still uses a disk that an update has replaced in the VM."""
-        if not vm.replaced_disks or vm.vmi is None:
-            return False
-        return not parse_replaced(vm.replaced_disks).keys().isdisjoint(vm.vmi.disks)
 
     def unready_disks_of(self, vm: VM) -> dict[str, DiskState]:
         """The states of the VM's disks that cannot be used yet, by their names."""

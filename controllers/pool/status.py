@@ -11,6 +11,7 @@ from controllers.pool.counts import PoolCounts, count_vms
 from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
 from controllers.pool.outages import describe_lost_nodes, lost_vms, vms_of_lost_nodes
+from controllers.pool.pools import InvalidPool
 from controllers.pool.progress import (
     count_outdated,
     deadline_exceeded,
@@ -24,7 +25,7 @@ from controllers.pool.rules.autohealing import healed, healing_status
 from controllers.pool.rules.retention import expires_at
 from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.steps import is_analysed, update_limit, update_progress
-from controllers.pool.snapshot import InvalidPool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition, merge, set_times
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.reference_rights import REFERENCES_REFUSED, references_refused

@@ -13,9 +13,9 @@ from types import MappingProxyType
 from typing import Any
 
 from controllers.pool.disk_templates import carried_over
+from controllers.pool.pools import Pool
 from controllers.pool.power import merge_run_strategy
 from controllers.pool.revisions import Revision, content, postfixed_paths
-from controllers.pool.snapshot import Pool
 from controllers.shared.data_sources import pinned
 from controllers.shared.names import name_of
 from controllers.shared.vm import disk_names, references

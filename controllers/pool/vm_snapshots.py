@@ -3,15 +3,15 @@
 import hashlib
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Self
 
-from controllers.shared.sources import Source
+from controllers.shared.sources import ListedStore, OptionalStore, Source
 from controllers.shared.vm import PERSISTENT_STATE, VM
 from controllers.shared.vmi import ObjectView, parse_count, text
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
-from poolhouse.runtime.store import Store
 
 GROUP = "snapshot.kubevirt.io"
 VM_SNAPSHOTS = Resource(GROUP, "v1beta1", "virtualmachinesnapshots", "VirtualMachineSnapshot")
@@ -143,28 +143,19 @@ def _by_pool(view: VMSnapshot | VMRestore) -> Iterator[Hashable]:
 SNAPSHOT_SOURCE = Source(VM_SNAPSHOTS, parse_snapshot, {"pool": _by_pool}, label_selector=meta.VM_UID)
 RESTORE_SOURCE = Source(VM_RESTORES, parse_restore, {"pool": _by_pool}, label_selector=meta.VM_UID)
 
-V = TypeVar("V")
-V_co = TypeVar("V_co", covariant=True)
-
-
-class OptionalStore(Protocol[V_co]):
-    """The store of a resource that the cluster may not serve."""
-
-    @property
-    def served(self) -> bool: ...
-
-    def by(self, index: str, value: Hashable) -> Iterable[V_co]: ...
-
 
 @dataclass(frozen=True)
-class ListedStore(Generic[V]):
-    """An `OptionalStore` that is not kept up to date. The resource is not served by default."""
+class SnapshotStores:
+    """The stores of both kinds, which the cluster may not serve."""
 
-    store: Store[V] = field(default_factory=Store)
-    served: bool = False
+    taken: OptionalStore[VMSnapshot] = field(default_factory=ListedStore)
+    restores: OptionalStore[VMRestore] = field(default_factory=ListedStore)
 
-    def by(self, index: str, value: Hashable) -> Iterable[V]:
-        return self.store.by(index, value) if self.served else ()
+    @classmethod
+    async def list(cls, api: Api, namespace: str) -> Self:
+        """The objects that the namespace has now. Raises the API server's error."""
+        taken = await SNAPSHOT_SOURCE.list_optional(api, namespace)
+        return cls(taken, await RESTORE_SOURCE.list_optional(api, namespace))
 
 
 def storage_requests(template: Json) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from controllers.shared.crd_presence import OwnCRD
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.replica_limits import enqueue_after_changes, limit_of
+from controllers.shared.replica_limits import enqueue_after_changes
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.vmi import VMI
 from poolhouse.api.apimachinery.counting import count_noun
@@ -171,7 +171,7 @@ def build(context: ControllerContext, *, poll_seconds: float = POLL_SECONDS) -> 
     async def work() -> None:
         """Runs the controller with new stores, because stores from before a pause would be outdated."""
         sets, vmis = SET_SOURCE.informer(api), VMI_SOURCE.informer(api)
-        stores = Stores(sets.store, vmis.store, limit_of(context.limits))
+        stores = Stores(sets.store, vmis.store, context.replica_limit)
         replicating = ReplicaSetController(
             api,
             stores,

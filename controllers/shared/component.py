@@ -11,12 +11,13 @@ from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
 from controllers.shared.hardware_reports import ReportKept
+from controllers.shared.image_sources import ImageSources
 from controllers.shared.planner import Planner
 from controllers.shared.reference_rights import ReferenceRights
-from controllers.shared.replica_limits import ReplicaLimits
+from controllers.shared.replica_limits import ReplicaLimits, unknown_limit
 from defaulter.contract import Defaulter
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kubevirt.cluster_settings import excerpt
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, excerpt
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
@@ -43,6 +44,11 @@ class ControllerContext:
     """None if there is no limit of replicas"""
     report_kept: ReportKept = lambda vm, why: None
 
+    @property
+    def replica_limit(self) -> Callable[[str], int | None]:
+        """What returns the limit of a namespace."""
+        return self.limits.of if self.limits is not None else unknown_limit
+
     @cached_property
     def reference_rights(self) -> ReferenceRights:
         return ReferenceRights(self.api)
@@ -54,8 +60,16 @@ class ControllerContext:
         return OptionalInformer(self.api, DATA_SOURCES, parse_data_source)
 
     @cached_property
+    def image_sources(self) -> ImageSources:
+        return ImageSources(lambda key: self.data_sources.get(key[1], key[0]), self.reference_rights)
+
+    @cached_property
     def kubevirts(self) -> OptionalInformer[Json]:
         return OptionalInformer(self.api, KUBEVIRTS, excerpt)
+
+    def cluster_settings(self) -> ClusterSettings | None:
+        """None if they are unknown."""
+        return ClusterSettings.chosen(self.kubevirts.all)
 
     @cached_property
     def budgets(self) -> OptionalInformer[EvictionBudget]:

@@ -104,11 +104,6 @@ def unknown_limit(namespace: str) -> int | None:
     return None
 
 
-def limit_of(limits: ReplicaLimits | None) -> Callable[[str], int | None]:
-    """What returns the limit of a namespace."""
-    return limits.of if limits is not None else unknown_limit
-
-
 def enqueue_after_changes(
     limits: ReplicaLimits | None, store: Store[Any], enqueue: Callable[[Key, float], None]
 ) -> None:

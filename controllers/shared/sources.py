@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import KUBEVIRT_DRAIN_TAINT
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
 from poolhouse.runtime.resource import NODES, Resource, object_key
@@ -48,6 +49,27 @@ def node_is_leaving(document: Json) -> bool:
 
 
 V = TypeVar("V")
+V_co = TypeVar("V_co", covariant=True)
+
+
+class OptionalStore(Protocol[V_co]):
+    """The store of a resource that the cluster may not serve."""
+
+    @property
+    def served(self) -> bool: ...
+
+    def by(self, index: str, value: Hashable) -> Iterable[V_co]: ...
+
+
+@dataclass(frozen=True)
+class ListedStore(Generic[V]):
+    """An `OptionalStore` that is not kept up to date. The resource is not served by default."""
+
+    store: Store[V] = field(default_factory=Store)
+    served: bool = False
+
+    def by(self, index: str, value: Hashable) -> Iterable[V]:
+        return self.store.by(index, value) if self.served else ()
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,13 @@ class Source(Generic[V]):
             for document in items:
                 store.put(object_key(document), self.view(document))
         return store
+
+    async def list_optional(self, api: Api, namespace: str) -> ListedStore[V]:
+        """Like `list`, for a resource that the cluster may not serve."""
+        try:
+            return ListedStore(await self.list(api, namespace), served=True)
+        except NotFound:
+            return ListedStore()
 
 
 NODE_SOURCE = Source(NODES, parse_node)

@@ -206,6 +206,16 @@ class VM(ObjectView):
         return self.owner_name if self.owner_kind == POOL else ""
 
     @property
+    def has_pool_label(self) -> bool:
+        """Whether the VM has the label of the pool in its name, as the VMs of that pool have."""
+        return self.labels.get(meta.POOL) == self.base_name
+
+    @property
+    def unowned(self) -> bool:
+        """Whether the VM looks like one of a pool, and is not. After a restore from a backup, VMs have no owners."""
+        return not self.owner_uid and not self.deleting and self.has_pool_label
+
+    @property
     def deleting(self) -> bool:
         return bool(self.deleted_at)
 

@@ -4,8 +4,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from controllers.shared.data_sources import DataSource
-from controllers.shared.reference_rights import ReferenceRights
+from controllers.shared.image_sources import ImageSources
 from controllers.shared.replica_limits import unknown_limit
 from controllers.shared.sources import Source
 from controllers.shared.vmi import VMI, parse_vmi_with_pods
@@ -239,10 +238,7 @@ class BackendView:
 class WarmPoolStores:
     pools: Store[WarmPool | InvalidWarmPool]
     demand: Demand
-    data_source: Callable[[Key], DataSource | None] = lambda key: None
-    """The DataSource with this namespace and name."""
-    rights: ReferenceRights | None = None
-    """The rights of the authors of references. None if nobody asks."""
+    images: ImageSources = field(default_factory=ImageSources)
     replica_limit: Callable[[str], int | None] = unknown_limit
     """The replica limit of a namespace; None if it is unknown."""
     evictions: Callable[[WarmPool, Iterable[WarmVM]], EvictionFacts] = lambda pool, vms: EvictionFacts()

@@ -2,15 +2,15 @@
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.sets.write_batches import Failure, error_message, retry_unless_done
-from controllers.shared.data_sources import DATA_SOURCES, Sources, changed_sources, describe_changes, resolve_sources
+from controllers.shared.data_sources import Sources, describe_changes
 from controllers.shared.evictions import EvictionBudget
+from controllers.shared.image_sources import Tracked
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.reference_rights import questions
 from controllers.shared.replica_limits import excess
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -97,8 +97,10 @@ class WarmPoolController:
             return pause
         # Admission does not check changes of a pool that is being deleted, so its references prove no right.
         if not pool.deleting:
-            memory.refused_references = await self._refused_references(pool)
-            images = resolve_sources(pool.tracked, self.stores.data_source, pool.images, memory.refused_references)
+            tracked, known = Tracked(pool.tracked, pool.images, pool.authors), self.stores.images
+            await known.ask(tracked)
+            memory.refused_references = known.refusals(tracked, pool.status.conditions)
+            images = known.images(tracked, pool.status.conditions)
             if tracked_images(images, pool.tracked) != pool.status.data_sources:
                 return await self._record_images(pool, memory, images)
         try:
@@ -141,15 +143,6 @@ class WarmPoolController:
         has = count_noun(sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid)), "VM")
         wait = await self._write_status(pool, memory, self.records.set_aside(pool, pool.generation, error, has))
         return self.records.seconds_until_next((), wait, self.records.pause(pool))
-
-    async def _refused_references(self, pool: WarmPool) -> Mapping[str, str]:
-        """Why the pool does not get new images, by name in dataVolumeTemplates."""
-        if self.stores.rights is None or not pool.authors:
-            return {}
-        changed = changed_sources(pool.tracked, self.stores.data_source, pool.images)
-        asked = questions(pool.authors, DATA_SOURCES, changed)
-        await self.stores.rights.ask(asked.values())
-        return self.stores.rights.refusals(asked, pool.images)
 
     async def _record_images(self, pool: WarmPool, memory: PoolMemory, images: Sources) -> float | None:
         """Writes the images of the tracked DataSources into the status. They are a part of the template, so the pool is

@@ -20,7 +20,7 @@ from poolhouse.cli.parameters import POOL, VM
 from poolhouse.cli.pools import BURST, POOL_KIND, get_pool, get_vm, list_vms
 
 if TYPE_CHECKING:
-    from controllers.pool.observe import Stores
+    from controllers.pool.stores import Stores
     from poolhouse.runtime.api import Api
 
 
@@ -160,13 +160,12 @@ class Attachment:
 
 async def unowned_vms(api: Api, cluster: Cluster, pool: str) -> tuple[str, ...]:
     """The VMs that the pool's condition UnownedVMs names."""
-    from controllers.pool.observe import is_unowned
     from controllers.shared.vm import parse_vm
     from poolhouse.runtime.resource import VMS
 
     pages = api.pages(VMS, cluster.namespace)
     views = [parse_vm(each) async for items, _ in pages for each in items]
-    found = tuple(sorted(vm.name for vm in views if vm.base_name == pool and is_unowned(vm)))
+    found = tuple(sorted(vm.name for vm in views if vm.base_name == pool and vm.unowned))
     if not found:
         raise Failed(f"all VMs with the names and the label of {pool} have an owner")
     return found

@@ -83,8 +83,8 @@ async def _rows(api: Api, namespace: str | None) -> list[Json]:
 
 def _expiry(claim: Json, pool: Json) -> str | None:
     """Returns the time at which the pool deletes the disk, or None if it does not."""
+    from controllers.pool.pools import Pool, parse_pool
     from controllers.pool.rules.retention import expires_at
-    from controllers.pool.snapshot import Pool, parse_pool
     from controllers.shared.vm import parse_retained_disk
     from poolhouse.api.apimachinery.timestamps import format_time
 

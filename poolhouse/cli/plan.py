@@ -20,8 +20,8 @@ from poolhouse.cli.parameters import parse_name, qualified_name
 from poolhouse.cli.pools import BURST, POOL_KIND
 
 if TYPE_CHECKING:
-    from controllers.pool.observe import Stores as PoolStores
     from controllers.pool.snapshot import PoolSnapshot
+    from controllers.pool.stores import Stores as PoolStores
     from controllers.replicaset.observe import ReplicaSetSnapshot
     from controllers.replicaset.observe import Stores as SetStores
     from poolhouse.api.kinds.kind import Kind

@@ -11,9 +11,10 @@ from controllers.pool.live_updates import is_live, needs_restart, waits_for, why
 from controllers.pool.lost_base import REMEDY, show
 from controllers.pool.outages import lost_node, not_ready
 from controllers.pool.plan import plan
+from controllers.pool.pools import Pool
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.lifetime import lifetime_end
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import describe_end
 from controllers.replicaset.plan import plan as replica_set_plan

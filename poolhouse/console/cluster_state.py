@@ -10,11 +10,16 @@ from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, ParamSpec, TypeVar
 
-from controllers.pool import observe as pools
-from controllers.pool.snapshot import InvalidPool, PoolSnapshot
-from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VM_SNAPSHOTS, ListedStore
+from controllers.pool import sources as pools
+from controllers.pool.cluster import Cluster
+from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
+from controllers.pool.observe import observe
+from controllers.pool.pools import InvalidPool
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import Stores
+from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, VM_SNAPSHOTS, SnapshotStores
 from controllers.replicaset import observe as replica_sets
-from controllers.shared.sources import NODE_SOURCE, Source
+from controllers.shared.sources import NODE_SOURCE, ListedStore, Source
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
@@ -100,19 +105,18 @@ class ClusterState:
         self.documents: dict[str, Informer[Json]] = {
             kind.kind: self._informer(Source(Resource.of(kind), without_noise)) for kind in KINDS
         }
-        snapshots = restores = ListedStore[Any]()
+        snapshots = SnapshotStores()
         if serves_snapshots:
-            snapshots = ListedStore(self._informer(SNAPSHOT_SOURCE).store, served=True)
-            restores = ListedStore(self._informer(RESTORE_SOURCE).store, served=True)
-        self.pools = pools.Stores(
+            taken, restores = self._informer(SNAPSHOT_SOURCE).store, self._informer(RESTORE_SOURCE).store
+            snapshots = SnapshotStores(ListedStore(taken, served=True), ListedStore(restores, served=True))
+        self.pools = Stores(
             self._informer(pools.POOL_SOURCE).store,
             self._informer(pools.VM_SOURCE).store,
-            self._informer(pools.REVISION_SOURCE).store,
+            KnownRevisions(self._informer(REVISION_SOURCE).store),
             self._informer(pools.VMI_SOURCE).store,
             self._informer(pools.DISK_SOURCE).store,
             snapshots,
-            restores,
-            self._informer(NODE_SOURCE).store,
+            Cluster(self._informer(NODE_SOURCE).store),
         )
         self.replica_sets = replica_sets.Stores(
             self._informer(replica_sets.SET_SOURCE).store, self._informer(replica_sets.VMI_SOURCE).store
@@ -256,7 +260,7 @@ class ClusterState:
         return self.documents[kind].store.get(key) if kind in self.documents else None
 
     def pool(self, key: Key) -> PoolSnapshot | InvalidPool | None:
-        return pools.observe(self.pools, key, synced=True, failure=None, burst=BURST)
+        return observe(self.pools, key, synced=True, failure=None, burst=BURST)
 
     def replica_set(self, key: Key) -> replica_sets.ReplicaSetSnapshot | replica_sets.InvalidReplicaSet | None:
         return replica_sets.observe(self.replica_sets, key, synced=True, failure=None, burst=BURST)

@@ -60,7 +60,7 @@ def _scaled_in(target: Target, values: Values) -> str:
 def _disks(target: Target) -> str:
     """What scale-in does with the disks of the VMs."""
     from controllers.pool.disk_fates import retention
-    from controllers.pool.snapshot import Pool, parse_pool
+    from controllers.pool.pools import Pool, parse_pool
     from controllers.shared.vm import disk_names
 
     if target.kind != POOL_KIND or not disk_names(target.spec.get("template") or {}):

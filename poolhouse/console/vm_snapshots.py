@@ -34,7 +34,7 @@ async def snapshots(state: ClusterState, document: Json) -> list[Json]:
     does not serve snapshots."""
     metadata, now = document["metadata"], state.now()
     namespace, name = metadata["namespace"], metadata["name"]
-    if not state.pools.vm_snapshots.served or document.get("kind", VM) != VM:
+    if not state.pools.snapshots.taken.served or document.get("kind", VM) != VM:
         return []
     try:
         found = await _listed(state, VM_SNAPSHOTS, namespace)
@@ -59,7 +59,7 @@ async def snapshots(state: ClusterState, document: Json) -> list[Json]:
 
 def is_possible(state: ClusterState, act: str) -> bool:
     """Whether the cluster serves what the act needs."""
-    return act != TAKE.name or state.pools.vm_snapshots.served
+    return act != TAKE.name or state.pools.snapshots.taken.served
 
 
 async def _listed(state: ClusterState, resource: Resource, namespace: str) -> list[Json]:

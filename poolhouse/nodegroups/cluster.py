@@ -6,8 +6,7 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from controllers.pool.observe import POOLS
-from controllers.pool.snapshot import Pool, parse_pool
+from controllers.pool.pools import POOLS, Pool, parse_pool
 from controllers.shared.vm import VM, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.node_groups import read_limits

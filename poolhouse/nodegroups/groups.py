@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from controllers.pool.snapshot import Pool, PoolSnapshot, format_removals
+from controllers.pool.pools import Pool, format_removals
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json

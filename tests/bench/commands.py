@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.runtime.errors import AlreadyExists
 from tests.bench import harness
 from tests.bench.pool import pool

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import VMIS, VMS
 from tests.bench import harness

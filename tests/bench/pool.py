@@ -16,12 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controllers.pool import observe as pool_observe
 from controllers.pool import plan as pool_plan
 from controllers.pool import template
-from controllers.pool.observe import POOLS
+from controllers.pool.observe import observe as observe_pool
+from controllers.pool.pools import POOLS, Pool, parse_pool
 from controllers.pool.revisions import content, current_revision
-from controllers.pool.snapshot import Pool, parse_pool
+from controllers.pool.stores import Stores
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan
 from controllers.replicaset.actions import Create, build_vmi
@@ -135,7 +135,7 @@ def planning(size: int) -> None:
     key = (harness.NAMESPACE, "bench")
 
     def plan_pool() -> None:
-        state: Any = pool_observe.observe(pools, key, synced=True, failure=None, burst=250)
+        state: Any = observe_pool(pools, key, synced=True, failure=None, burst=250)
         assert not pool_plan.plan(state, datetime.now(UTC)).actions
 
     def plan_set() -> None:
@@ -147,12 +147,12 @@ def planning(size: int) -> None:
     harness.report(f"observe and plan {size} objects", measured, pool_ms=of_pool, set_ms=of_set)
 
 
-def _pool_stores(size: int) -> pool_observe.Stores:
-    stores = pool_observe.Stores()
+def _pool_stores(size: int) -> Stores:
+    stores = Stores()
     for name in ("bench", "other"):
         view, revision, documents = vms(name, size)
         stores.pools.put(view.key, view)
-        stores.revisions.put((harness.NAMESPACE, revision.name), revision)
+        stores.revisions.stored.put((harness.NAMESPACE, revision.name), revision)
         for number, document in enumerate(documents):
             document["metadata"].update(uid=f"{name}-{number}", resourceVersion="1")
             document["status"] = {"ready": True, "created": True}

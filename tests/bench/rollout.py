@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import VMIS, VMS, Resource

@@ -28,7 +28,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import VMIS, VMS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from controllers.pool.observe import Stores as PoolStores
+from controllers.pool.stores import Stores as PoolStores
 from controllers.replicaset.observe import Stores as SetStores
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.manifests import Manifest

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.samples import Sample
 
 from controllers.pool.component import build
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.component import ControllerContext
 from controllers.shared.planner import Planner
 from controllers.shared.replica_limits import ReplicaLimits

@@ -31,7 +31,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from controllers.defaulting.controller import DefaultingController, DefaultingWriter
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.replicaset.observe import REPLICA_SETS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from defaulter.contract import Defaulter, Problem, undefaulted_fields

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import POOL, meta
 from poolhouse.cli.completion import kubectl_answers

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 
 from controllers.pool.import_steps import record_name
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool

@@ -17,7 +17,7 @@ import pytest
 import pytest_asyncio
 import yaml
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.kinds import KINDS, POOL, kubevirt, meta
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kinds.validation import schema_errors

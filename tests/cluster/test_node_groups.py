@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.nodegroups.cluster import Cluster
 from poolhouse.nodegroups.server import serve

@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web as web_server
 
 from controllers.main import Configuration, Settings, run
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE
 from poolhouse.api.apimachinery.owner_references import controller_reference

@@ -14,7 +14,7 @@ import pytest_asyncio
 import yaml
 from click.testing import CliRunner, Result
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.resource import VMS

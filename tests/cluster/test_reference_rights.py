@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.data_sources import DATA_SOURCES
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.meta import REFERENCE_AUTHORS

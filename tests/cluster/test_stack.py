@@ -23,7 +23,7 @@ import yaml
 from click.testing import CliRunner
 
 from controllers.defaulting.observe import CONFIGURATIONS
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from defaulter.contract import DEFAULTED_FIELDS, undefaulted_fields
 from defaulter.field_record import without
 from poolhouse.cli.main import poolhouse as cli

@@ -18,7 +18,7 @@ import aiohttp
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.main import LEASE
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta

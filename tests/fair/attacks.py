@@ -18,7 +18,7 @@ from typing import Any
 import aiohttp
 
 from controllers.claim.snapshot import CLAIMS
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.apimachinery.timestamps import format_micro_time
 from poolhouse.api.apimachinery.unstructured import Json

@@ -9,8 +9,9 @@ from random import Random
 from typing import Any
 
 from controllers.claim.snapshot import SOURCE as CLAIM_SOURCE
-from controllers.pool import observe as pools
 from controllers.pool import simulate as pool_plans
+from controllers.pool import sources as pools
+from controllers.pool.known_revisions import REVISION_SOURCE
 from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
 from controllers.replicaset import observe as replica_sets
@@ -111,7 +112,7 @@ class Views:
         "pool": (POOL.kind, pools.POOL_SOURCE),
         "pool/vm": ("VirtualMachine", pools.VM_SOURCE),
         "pool/vmi": ("VirtualMachineInstance", pools.VMI_SOURCE),
-        "pool/revision": ("ControllerRevision", pools.REVISION_SOURCE),
+        "pool/revision": ("ControllerRevision", REVISION_SOURCE),
         "pool/disk": ("PersistentVolumeClaim", pools.DISK_SOURCE),
         "pool/snapshot": ("VirtualMachineSnapshot", SNAPSHOT_SOURCE),
         "pool/restore": ("VirtualMachineRestore", RESTORE_SOURCE),

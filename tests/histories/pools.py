@@ -11,7 +11,7 @@ from typing import Any
 
 from controllers.pool.component import build as build_pool
 from controllers.pool.gates.hooks import ABANDON
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.conditions import join_names
 from controllers.shared.names import ordinal_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.status_writer import status_patch
 from poolhouse.api.kinds.replicaset import ReplicaSetStatus
 from poolhouse.runtime.api import Api

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.runtime.api import Api

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.snapshot import Pool, parse_pool
+from controllers.pool.pools import Pool, parse_pool
 from controllers.replicaset.observe import ReplicaSet, parse_replica_set
 from poolhouse.api.kinds import KINDS, POOL, REPLICA_SET
 from tests.controllers.pool.builders import document as stored_pool

@@ -13,12 +13,13 @@ from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.actions.base import change_vm
 from controllers.pool.plan import plan
+from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.rule import Plan
-from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.writes.table import NEED_REVISION, WRITES
 from controllers.sets.write_batches import Failure

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.snapshot import parse_removals
+from controllers.pool.pools import parse_removals
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.node_groups import Limits, read_limits

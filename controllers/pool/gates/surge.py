@@ -19,7 +19,7 @@ from poolhouse.api.kinds.pool_strategies import UpdateProactive
 def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the update replaces this VM by another one. A protected VM, and a VM without the pool's name, is updated
     in place, like a VM that needs neither a restart nor new disks, and one that KubeVirt changes while it runs."""
-    if not snapshot.surges or vm.protected or vm.base_name != snapshot.pool.name:
+    if not snapshot.pool.surges or vm.protected or vm.base_name != snapshot.pool.name:
         return False
     if snapshot.outdated_disks(vm):
         return True
@@ -30,7 +30,7 @@ def is_replaced(snapshot: PoolSnapshot, vm: VM) -> bool:
 @once
 def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     """How many VMs above `replicas` the pool may have now."""
-    if not snapshot.surges:
+    if not snapshot.pool.surges:
         return 0
     strategy, replicas = snapshot.pool.spec.update_strategy.chosen, snapshot.pool.spec.replicas
     assert isinstance(strategy, UpdateProactive)

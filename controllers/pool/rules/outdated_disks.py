@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action
+from controllers.pool.disk_templates import uses_replaced_disk
 from controllers.pool.gates.surge import is_replaced
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.reasons import PoolReason
@@ -20,7 +21,7 @@ from poolhouse.api.kinds.metav1 import Condition
 def retain_replaced(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     """Retains the disks that updates have replaced, once no VMI uses them."""
     for vm in snapshot.active:
-        if vm.replaced_disks and (not snapshot.uses_replaced_disk(vm) or (vm.vmi is not None and vm.vmi.final)):
+        if vm.replaced_disks and (not uses_replaced_disk(vm) or (vm.vmi is not None and vm.vmi.final)):
             yield retain(vm, "an update has replaced the disk")
 
 
@@ -31,7 +32,7 @@ def older_disks(snapshot: PoolSnapshot, now: datetime) -> Iterator[Waiting]:
         if left and not is_replaced(snapshot, vm) and vm.ordinal is not None:
             known = snapshot.disks_by_entry(vm)
             disks = join_names(known.get(name, name_of(name, vm.ordinal)) for name in sorted(left))
-            protects = vm.protected and (snapshot.replaces_disks or snapshot.surges)
+            protects = vm.protected and (snapshot.pool.replaces_disks or snapshot.pool.surges)
             why = f" {meta.SCALE_IN} protects the VM." if protects else ""
             yield Waiting(
                 vm.name, f"{disks}: the template has changed, but not the disk.{why} A new VM gets a new disk"
@@ -49,7 +50,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         f" template: {join_names(vm.name for vm in found)}."
     )
     if len(kept) < len(found):
-        what = "" if snapshot.surges else "the disks of "
+        what = "" if snapshot.pool.surges else "the disks of "
         message += f" Updates replace {what}{count_noun(len(found) - len(kept), 'VM')}."
     if kept:
         message += f" {join_names(kept)}: {_why_kept(snapshot)}; a VM that is deleted is created with new disks."
@@ -57,7 +58,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 def _why_kept(snapshot: PoolSnapshot) -> str:
-    if snapshot.replaces_disks or snapshot.surges:
+    if snapshot.pool.replaces_disks or snapshot.pool.surges:
         return f"no update replaces the disks, because {meta.SCALE_IN} protects the VM or the disks have other names"
     return "replacePolicy is Never, so no update replaces the disks"
 

@@ -11,6 +11,7 @@ from controllers.pool.disk_templates import carried_over, disks_by_entry
 from controllers.pool.gates.before_update import is_needed
 from controllers.pool.gates.disruptions import Cause, Disruption, Wanted
 from controllers.pool.gates.waiting import Waiting
+from controllers.pool.power import update_halts, update_starts
 from controllers.pool.progress import seconds_until_deadline
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import annotations, disk_replacements
@@ -54,7 +55,7 @@ def save_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[S
     """Saves the revision that VMs have or get. One that somebody has deleted is written again while VMs have it: the
     next update needs it. With `liveUpdate: Require` the update may reach no VM, and the history has its template."""
     needed = any(vm.revision == snapshot.revision.label for vm in snapshot.active)
-    needed |= snapshot.live_update == "Require" and any(map(snapshot.outdated, snapshot.active))
+    needed |= snapshot.pool.live_update == "Require" and any(map(snapshot.outdated, snapshot.active))
     if not snapshot.revision_saved and (needed or any(isinstance(each, Update) for each in found)):
         yield SaveRevision(snapshot.revision.name, snapshot.revision.number, _what_changed(snapshot, None))
 
@@ -78,7 +79,7 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
         reason = f"the template has changed{_because(live_updates.why_restart(snapshot, vm))}"
         return Disruption(vm, cause, partial(restart, vm, reason), begun=begun, prepared=prepared)
     quiet = _why_quiet(snapshot, vm)
-    if not quiet and snapshot.live_update == "Require" and not snapshot.halts(vm):
+    if not quiet and snapshot.pool.live_update == "Require" and not update_halts(snapshot, vm):
         why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
         return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
     make, moves = partial(_update, snapshot, vm, quiet, now), bool(quiet) and live_updates.moves(snapshot, vm)
@@ -92,8 +93,8 @@ def _because(why: str) -> str:
 def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
     """Why the update of an outdated VM stops no guest, or "": it does, or the restart does that follows it."""
     if vm.halted:
-        return "it is halted: the update starts it" if snapshot.starts(vm) else "it is halted"
-    if snapshot.halts(vm):
+        return "it is halted: the update starts it" if update_starts(snapshot, vm) else "it is halted"
+    if update_halts(snapshot, vm):
         return ""
     if not live_updates.needs_restart(snapshot, vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return "the change needs no restart" if vm.vmi else "it is not running yet"
@@ -167,14 +168,14 @@ def _update(snapshot: PoolSnapshot, vm: VM, quiet: str, now: datetime) -> Update
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
     label = snapshot.revision.label
     update = Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)
-    if snapshot.halts(vm):
+    if update_halts(snapshot, vm):
         return replace(update, halts=True, reason=f"{reason}: it halts the VM")
     return replace(update, live_since=format_time(now)) if quiet and _changes_guest(snapshot, vm) else update
 
 
 def _changes_guest(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether KubeVirt may change the running guest by the update, also if that takes back an earlier change."""
-    if snapshot.live_update == "Never" or vm.vmi is None or not vm.vmi.running:
+    if snapshot.pool.live_update == "Never" or vm.vmi is None or not vm.vmi.running:
         return False
     has, needed = snapshot.revisions_by_label.get(vm.revision), live_updates.needs_restart(snapshot, vm)
     changes = has is not None and has.live != snapshot.revision.live

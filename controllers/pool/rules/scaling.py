@@ -13,6 +13,7 @@ from controllers.pool.actions import (
     RemoveFinalizer,
     SaveRevision,
 )
+from controllers.pool.disk_templates import uses_replaced_disk
 from controllers.pool.gates.disruptions import Cause, Disruption
 from controllers.pool.gates.surge import extra_vms, is_replaced
 from controllers.pool.gates.zones import in_zone_order
@@ -61,7 +62,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
             break  # admission does not know the numbers of detached VMs; `why_not_started` tells
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
         # The store may not show yet that a disk of this name was replaced.
-        after_deletion = snapshot.replaces_disks or (deleted and name not in returning)
+        after_deletion = snapshot.pool.replaces_disks or (deleted and name not in returning)
         # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
         revision = snapshot.revision if left > 0 or stable is None else stable
         left -= 1
@@ -130,7 +131,7 @@ def most_deletions(snapshot: PoolSnapshot, now: datetime) -> int:
 
 def _cause(snapshot: PoolSnapshot, now: datetime) -> Cause:
     excess = len(snapshot.counted) - snapshot.pool.spec.replicas
-    return "Replacement" if snapshot.surges and excess <= extra_vms(snapshot, now) else "ScaleIn"
+    return "Replacement" if snapshot.pool.surges and excess <= extra_vms(snapshot, now) else "ScaleIn"
 
 
 def deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
@@ -139,7 +140,7 @@ def deletion(snapshot: PoolSnapshot, vm: VM, reason: str) -> Action | None:
         retain = snapshot.pool.spec.scale_in_strategy.retains_disks
         return Delete(vm.name, vm.uid, vm.resource_version, reason, retain, vm.may_become_available)
     # Its replaced disks would be deleted with it. Those that its VMI no longer uses are being retained.
-    return retain_disks(vm, "the VM is about to be deleted") if snapshot.uses_replaced_disk(vm) else None
+    return retain_disks(vm, "the VM is about to be deleted") if uses_replaced_disk(vm) else None
 
 
 def candidates(snapshot: PoolSnapshot) -> list[VM]:
@@ -158,7 +159,7 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     # A VM with the pool's finalizer comes first, because an earlier process began its deletion. So does a VM that is
     # held before its deletion.
     def place(vm: VM) -> tuple[Any, ...]:
-        replaced = snapshot.surges and snapshot.outdated(vm)
+        replaced = snapshot.pool.surges and snapshot.outdated(vm)
         return not vm.retains_disks, not vm.terminating, not replaced, vm.scale_in != "First", rank(vm, policy)
 
     places = {vm.uid: place(vm) for vm in found}

@@ -55,7 +55,7 @@ def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     pool, strategy = snapshot.pool, snapshot.pool.spec.update_strategy.chosen
     replicas = pool.spec.replicas
     # VMs above `replicas` are those that an update with maxSurge replaces.
-    total = replicas if snapshot.surges else max(replicas, len(snapshot.active))
+    total = replicas if snapshot.pool.surges else max(replicas, len(snapshot.active))
     if snapshot.aborted is not None:
         revision, abort = snapshot.aborted
         before = pool.status.update

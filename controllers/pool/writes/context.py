@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from controllers.pool import revisions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.pools import Pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.sets import writes
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import parse_vm

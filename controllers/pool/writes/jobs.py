@@ -4,7 +4,7 @@ import copy
 from contextlib import suppress
 
 from controllers.pool.actions import RunJob
-from controllers.pool.snapshot import Pool
+from controllers.pool.pools import Pool
 from controllers.pool.template import owner_reference
 from controllers.pool.writes.context import Writing
 from controllers.shared.sources import CRON_JOBS, JOBS

@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 from controllers.pool.actions import PruneRestore, PruneSnapshot, Restore, TakeSnapshot
-from controllers.pool.snapshot import Pool
+from controllers.pool.pools import Pool
 from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
 from controllers.pool.writes.context import Writing, read_member
 from poolhouse.api.apimachinery.unstructured import Json

@@ -56,6 +56,12 @@ class ClusterSettings:
     """How KubeVirt may move running VMs by itself: `LiveMigrate`, `Evict`"""
 
     @classmethod
+    def chosen(cls, kubevirts: Iterable[Json]) -> Self | None:
+        """The settings of the cluster's KubeVirt object, if it has one."""
+        found = choose(kubevirts)
+        return cls.of(found) if found is not None else None
+
+    @classmethod
     def of(cls, kubevirt: Json) -> Self:
         """The settings of a KubeVirt object. A value of a wrong type counts as unset."""
         configuration, status = at(kubevirt, "spec", "configuration"), at(kubevirt, "status")

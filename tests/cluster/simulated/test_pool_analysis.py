@@ -16,8 +16,7 @@ import pytest_asyncio
 import yaml
 
 from controllers.pool.actions import RunJob
-from controllers.pool.observe import POOLS
-from controllers.pool.snapshot import Pool, parse_pool
+from controllers.pool.pools import POOLS, Pool, parse_pool
 from controllers.pool.writes.jobs import run_job
 from controllers.shared.sources import CRON_JOBS, JOBS
 from poolhouse.manifests import rbac

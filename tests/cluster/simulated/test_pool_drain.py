@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest_asyncio
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.shared.evictions import BUDGETS, pod_labels
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta

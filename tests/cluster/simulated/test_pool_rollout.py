@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMIS, VMS

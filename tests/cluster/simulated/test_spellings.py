@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.runtime.resource import PVCS, VMIS, VMS

@@ -10,7 +10,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from poolhouse.api.kinds import meta
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api

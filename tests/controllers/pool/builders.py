@@ -7,8 +7,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
+from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revisions import Revision
-from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import ordinal_of, parent_and_ordinal
 from controllers.shared.vm import POOL, VM, RetainedDisk
 from controllers.shared.vmi import VMI

@@ -23,7 +23,7 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
-from controllers.pool.observe import POOLS
+from controllers.pool.pools import POOLS
 from controllers.pool.vm_snapshots import VM_RESTORES
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk

@@ -10,10 +10,11 @@ import pytest
 from controllers.pool.actions import Restart
 from controllers.pool.collected_disks import find_collected, is_complete
 from controllers.pool.data_volumes import DiskState
-from controllers.pool.observe import Stores, observe
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.revisions import content, current_revision
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import Stores
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import Key, Resource
@@ -74,7 +75,7 @@ def observed(state: DiskState, *collected: Key) -> tuple[Stores, PoolSnapshot]:
     run = vmi("web-1", revision="r0", disks=("root-1",))
     one = vm(1, revision=revision.label, disks=(NEW[1],), vmi=run, **hashes)
     stores.pools.put(pool.key, pool)
-    stores.revisions.put(("default", revision.name), revision)
+    stores.revisions.stored.put(("default", revision.name), revision)
     stores.vms.put(one.key, one)
     stores.vmis.put(one.key, run)
     found = observe(stores, pool.key, synced=True, failure=None, burst=250)

@@ -18,9 +18,10 @@ from controllers.pool.data_volumes import DiskState
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observe import POOLS, Stores
+from controllers.pool.pools import POOLS, Pool
 from controllers.pool.rules.rule import Plan
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import Stores
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.sources import Node

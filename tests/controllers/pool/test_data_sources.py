@@ -9,12 +9,14 @@ import pytest
 
 from controllers.pool.actions import SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
-from controllers.pool.images import tracked
-from controllers.pool.observe import Stores, observe
+from controllers.pool.known_revisions import KnownRevisions
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
+from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revisions import content, current_revision
-from controllers.pool.snapshot import Pool, PoolSnapshot, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
 from controllers.pool.template import build_revision, build_vm
 from controllers.shared.data_sources import (
     DATA_SOURCES,
@@ -24,6 +26,7 @@ from controllers.shared.data_sources import (
     parse_data_source,
     resolve_sources,
 )
+from controllers.shared.image_sources import ImageSources
 from controllers.shared.reference_rights import Question, ReferenceRights
 from poolhouse.api.kinds.reference_authors import Author
 from poolhouse.runtime.errors import ApiError, Unreachable
@@ -101,7 +104,7 @@ def test_the_source_of_a_data_source(found: Json, expected: Json | None) -> None
     ],
 )
 def test_tracked(pool: Pool, expected: Json) -> None:
-    assert tracked(pool.spec, pool.namespace) == expected
+    assert pool.tracked == expected
 
 
 NEWER = DataSource("x", "d", "pvc", "images", "b")
@@ -190,11 +193,11 @@ def observed(
     author: Author | None = None,
 ) -> PoolSnapshot:
     view = DataSource("default", "debian", "pvc", "images", image) if image else None
-    stores = Stores(data_source=lambda key: view, rights=rights)
+    stores = Stores(revisions=KnownRevisions(images=ImageSources(lambda key: view, rights)))
     pool = replace(a_pool(TRACKING, status), authors={"DataSource default/debian": author} if author else {})
     stores.pools.put(pool.key, pool)
     for each in revisions:
-        stores.revisions.put(("default", each.name), each)
+        stores.revisions.stored.put(("default", each.name), each)
     for each in vms:
         stores.vms.put(each.key, each)
         if each.vmi is not None:

@@ -13,7 +13,7 @@ from controllers.pool.apply import PoolOutcome
 from controllers.pool.events import PoolEvents
 from controllers.pool.evicted_vms import evictions
 from controllers.pool.failures import failing_vms
-from controllers.pool.snapshot import Pool
+from controllers.pool.pools import Pool
 from controllers.shared.sources import Node
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.decisions import Decision
@@ -82,9 +82,9 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     """Also after KubeVirt has replaced the VMI. Another leader may have written it into the log."""
     controller, telling = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), Telling()
     stores = controller.stores
-    controller.stores = replace(stores, cluster=ClusterSettings)
+    controller.stores = replace(stores, cluster=replace(stores.cluster, settings=ClusterSettings))
     controller.events = cast(PoolEvents, telling)
-    stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
+    stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):
         controller.changes.vmi_changed(lambda key, pause: None, old, new)
@@ -104,7 +104,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
 async def test_an_eviction_is_no_failure_of_a_vm_that_runs_elsewhere_again() -> None:
     """No VM of the pool may be left on the node, which then is that of the ended VMI alone."""
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    controller.stores.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
+    controller.stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     controller.changes.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
     observed: Any = controller._observe(("default", "web"))
     assert observed.ended_vmis == (CRASHED,)

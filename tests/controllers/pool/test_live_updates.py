@@ -10,8 +10,8 @@ import pytest
 
 from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, SaveRevision, Update
-from controllers.pool.migration_queue import NO_QUEUE, MigrationQueue
-from controllers.pool.observe import Stores, observe
+from controllers.pool.migration_queue import MigrationQueue
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.revisions import Revision, parse_revision
@@ -21,6 +21,7 @@ from controllers.pool.selection import DisruptionBudget, is_behind
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
@@ -439,10 +440,17 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
             MigrationQueue(moved_at=ago(9)),
             id="and has moved",
         ),
-        pytest.param(queued(1), written(2, guest=guest(2, moved_at=ago(9))), NO_QUEUE, id="but before its live update"),
-        pytest.param(queued(1), running(2, migrating=True), NO_QUEUE, id="or for another reason, such as a drain"),
         pytest.param(
-            replace(queued(1), live_update_since=""), written(2, migrating=True), NO_QUEUE, id="no VM of the pool waits"
+            queued(1), written(2, guest=guest(2, moved_at=ago(9))), MigrationQueue(), id="but before its live update"
+        ),
+        pytest.param(
+            queued(1), running(2, migrating=True), MigrationQueue(), id="or for another reason, such as a drain"
+        ),
+        pytest.param(
+            replace(queued(1), live_update_since=""),
+            written(2, migrating=True),
+            MigrationQueue(),
+            id="no VM of the pool waits",
         ),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -9,13 +10,15 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.contents import Contents
 from controllers.pool.data_volumes import DiskState, is_left, parse_disk_state
-from controllers.pool.observe import Stores, is_unowned, observe
+from controllers.pool.known_revisions import KnownRevisions
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.revisions import content
-from controllers.pool.snapshot import Pool, PoolSnapshot, once, parse_pool, resolve_max_unavailable
+from controllers.pool.pools import Pool, parse_pool, resolve_max_unavailable
+from controllers.pool.revisions import Revision
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
 from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, snapshot, template, vm, vmi
@@ -301,7 +304,7 @@ NOBODY = {"owner_uid": "", "owner_kind": "", "owner_name": ""}
     ],
 )
 def test_vms_that_look_like_the_pools_and_are_not(found: VM, unowned: bool) -> None:
-    assert is_unowned(found) == unowned
+    assert found.unowned == unowned
     status = pool_status(snapshot(1, vm(2), unowned=("web-1",) if unowned else ()), plan(snapshot(1), NOW), NOW)
     said = next((each for each in status.conditions if each.type == "UnownedVMs"), None)
     assert (said is not None) == unowned
@@ -318,14 +321,23 @@ def test_vms_that_look_like_the_pools_and_are_not(found: VM, unowned: bool) -> N
         pytest.param(replace(WEB, namespace="elsewhere"), False, id="another namespace"),
     ],
 )
-def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
-    contents = Contents()
-    assert not contents.is_known(WEB, content(WEB.spec))
-    first = contents.revision(WEB, content(WEB.spec))
-    assert contents.is_known(pool, content(pool.spec)) == known
-    assert (contents.revision(pool, content(pool.spec)) is first) == known
-    contents.forget(pool.key)
-    assert not contents.is_known(pool, content(pool.spec))
+async def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
+    revisions, hashed = KnownRevisions(), list[Pool]()
+
+    async def prepare(of: Pool) -> None:
+        async def run(function: Callable[..., Revision], *arguments: Any) -> Revision:
+            hashed.append(of)
+            return function(*arguments)
+
+        await revisions.prepare(of, run)
+
+    await prepare(WEB)
+    assert hashed == [WEB]
+    await prepare(pool)
+    assert (hashed == [WEB]) == known
+    revisions.forget(pool.key)
+    await prepare(pool)
+    assert hashed[1:] == [pool] * (1 if known else 2)
 
 
 @pytest.mark.parametrize(

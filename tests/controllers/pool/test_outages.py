@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import SCHEDULABLE, Stores, observe
+from controllers.pool.cluster import SCHEDULABLE
+from controllers.pool.observe import observe
 from controllers.pool.outages import describe_lost_nodes, lost_node, open_outages, outage_decisions
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
 from controllers.shared.decisions import decision
 from controllers.shared.sources import Node, parse_node
 from controllers.shared.vm import VM
@@ -220,7 +222,7 @@ def test_the_readiness_of_nodes_is_observed(nodes: list[Node], logged: Any, foun
     stores.vms.put(member.key, replace(member, vmi=None))
     stores.vmis.put(member.key, member.vmi)
     for each in nodes:
-        stores.nodes.put(("", each.name), each)
+        stores.cluster.nodes.put(("", each.name), each)
     observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
     assert isinstance(observed, PoolSnapshot)
     assert observed.nodes == found
@@ -244,7 +246,9 @@ def test_nodes_that_are_drained_are_observed(spec: dict[str, Any], leaving: bool
     stores.vms.put(member.key, replace(member, vmi=None))
     stores.vmis.put(member.key, member.vmi)
     labels = {SCHEDULABLE: "true"}
-    stores.nodes.put(("", "node-1"), parse_node({"metadata": {"name": "node-1", "labels": labels}, "spec": spec}))
+    stores.cluster.nodes.put(
+        ("", "node-1"), parse_node({"metadata": {"name": "node-1", "labels": labels}, "spec": spec})
+    )
     observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
     assert isinstance(observed, PoolSnapshot)
     assert (observed.leaving, observed.targets) == ((frozenset({"node-1"}), set()) if leaving else (set(), {"node-1"}))

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.pool.observe import Failure
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
 

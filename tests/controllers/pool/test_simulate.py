@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.observe import Stores
 from controllers.pool.simulate import answer, hypothetical_snapshot, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import Stores
 from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.evictions import ALL_VMIS

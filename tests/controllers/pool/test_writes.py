@@ -11,7 +11,7 @@ import pytest
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
-from controllers.pool.snapshot import Pool
+from controllers.pool.pools import Pool
 from controllers.pool.writes.table import NEED_REVISION, WRITES
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.names import has_revision

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
-from controllers.pool import observe as pools
 from controllers.pool import plan as pool_plan
 from controllers.pool.actions import Create as CreateVM
+from controllers.pool.cluster import Cluster
+from controllers.pool.observe import observe
+from controllers.pool.pools import parse_pool
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
 from controllers.replicaset import observe as sets
 from controllers.replicaset.actions import Create as CreateVMI
 from controllers.replicaset.plan import plan as set_plan
@@ -65,9 +68,9 @@ def conditions(found: Sequence[Condition]) -> dict[str, tuple[str, str]]:
 
 def observed_pool(replicas: int, limit: int, **status: Any) -> Any:
     document = a_pool.document(replicas, status=status, maxUnavailable="50%")
-    stores = pools.Stores(replica_limit=lambda namespace: limit)
-    stores.pools.put(("default", "web"), pools.parse_pool(document))
-    return pools.observe(stores, ("default", "web"), synced=True, failure=None, burst=250)
+    stores = Stores(cluster=Cluster(replica_limit=lambda namespace: limit))
+    stores.pools.put(("default", "web"), parse_pool(document))
+    return observe(stores, ("default", "web"), synced=True, failure=None, burst=250)
 
 
 def test_a_pool_above_the_limit_has_a_condition_and_no_endless_creation() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.observe import by_base_name, by_owner
+from controllers.pool.sources import by_base_name, by_owner
 from controllers.shared.vm import RetainedDisk, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI
 

@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from controllers.shared.data_sources import DataSource
 from controllers.shared.decisions import decision
+from controllers.shared.image_sources import ImageSources
 from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
@@ -86,7 +87,8 @@ async def test_an_image_that_the_author_may_not_get_is_not_used() -> None:
     pool = replace(tracking("debian-1"), authors={"DataSource ns/debian": Author("ann")})
     world = World(pool)
     rights, review = a_review(False)
-    world.controller.stores = replace(world.controller.stores, rights=rights)
+    known = world.controller.stores
+    world.controller.stores = replace(known, images=replace(known.images, rights=rights))
     world.data_sources["ns", "debian"] = DataSource("ns", "debian", "pvc", "images", "debian-1")
     await world.reconcile()
     assert not review.asked, "the pool has this image already"
@@ -122,7 +124,7 @@ class World:
         events = WarmPoolEvents(cast(EventRecorder, self.events), metrics)
         apply = WarmPoolWriter(cast(Api, self.api), events, expectations, self.clock)
         self.controller = WarmPoolController(
-            stores=WarmPoolStores(self.pools, Demand(), self.data_sources.get),
+            stores=WarmPoolStores(self.pools, Demand(), ImageSources(self.data_sources.get)),
             cache=self.cache,
             backend_of=lambda pool: view,
             vm_backend=view,

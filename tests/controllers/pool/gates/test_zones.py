@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from controllers.pool.gates.zones import ZoneGuard
-from controllers.pool.observe import Stores
 from controllers.pool.plan import plan
+from controllers.pool.pools import parse_pool
 from controllers.pool.rules.scaling import candidates
 from controllers.pool.selection import random_rank
-from controllers.pool.snapshot import PoolSnapshot, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.stores import Stores
 from controllers.shared.sources import parse_node
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from controllers.shared.vmi import parse_vmi
@@ -216,19 +217,19 @@ def test_the_zone_of_a_vm_is_that_of_its_last_node() -> None:
     key = "topology.kubernetes.io/zone"
     stores = Stores()
     for each in (node("n1", **{key: "a", "rack": "r7"}), node("n2", **{key: "b"}), node("n3")):
-        stores.nodes.put(("", each["metadata"]["name"]), parse_node(each))
+        stores.cluster.nodes.put(("", each["metadata"]["name"]), parse_node(each))
     run = {"metadata": {"namespace": "default", "name": "web-1", "uid": "run"}, "status": {"nodeName": "n1"}}
     machine = parse_vm({"metadata": {"namespace": "default", "name": "web-1", "uid": "u"}})
     placed = vm(1, vmi=parse_vmi(run))
     web = a_pool(1)
-    assert stores.zones(web, [machine]) == {}
-    assert stores.zones(web, [placed]) == {"web-1": "a"}
-    assert stores.zones(web, [machine]) == {"web-1": "a"}, "a VM that restarts has no node"
+    assert stores.cluster.zones(web, [machine]) == {}
+    assert stores.cluster.zones(web, [placed]) == {"web-1": "a"}
+    assert stores.cluster.zones(web, [machine]) == {"web-1": "a"}, "a VM that restarts has no node"
     by_rack = parse_pool(document(1, failureDomains={"topologyKey": "rack"}))
-    assert stores.zones(by_rack, [placed]) == {"web-1": "r7"}  # type: ignore[arg-type]
-    assert stores.zones(a_pool(1, failureDomains={"topologyKey": ""}), [placed]) == {}
+    assert stores.cluster.zones(by_rack, [placed]) == {"web-1": "r7"}  # type: ignore[arg-type]
+    assert stores.cluster.zones(a_pool(1, failureDomains={"topologyKey": ""}), [placed]) == {}
     stores.forget(machine.key)
-    assert stores.zones(web, [machine]) == {}
+    assert stores.cluster.zones(web, [machine]) == {}
 
 
 def test_a_view_of_a_node_has_no_labels_about_its_cpu() -> None:

@@ -9,11 +9,13 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Delete, Heal
-from controllers.pool.observe import Failure, Stores, observe
+from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.rules.autohealing import budget_refusal, circuit_breaker, healing_status, pause_refusal
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.stores import Stores
+from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS
 from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, retained, snapshot, template, vm

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.plan import plan
+from controllers.pool.pools import Pool
 from controllers.pool.rules.evictions import EVICTIONS
 from controllers.pool.rules.holds import holds
 from controllers.pool.rules.membership import MEMBERSHIP
@@ -17,7 +18,7 @@ from controllers.pool.rules.scaling import SCALE_IN
 from controllers.pool.rules.stored_revisions import REVISIONS
 from controllers.pool.rules.stored_snapshots import SNAPSHOTS
 from controllers.pool.rules.table import RULES
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.metav1 import Condition

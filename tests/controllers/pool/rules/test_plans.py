@@ -22,7 +22,8 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.plan import plan
-from controllers.pool.snapshot import Pool, PoolSnapshot
+from controllers.pool.pools import Pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM

@@ -9,7 +9,8 @@ import pytest
 
 from controllers.pool.actions import Create
 from controllers.pool.plan import plan
-from controllers.pool.snapshot import Pool, PoolSnapshot, format_removals, parse_removals
+from controllers.pool.pools import Pool, format_removals, parse_removals
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, LifecycleHold
 from tests.controllers.pool.builders import NOW, OLD, a_pool, ago, leaving, outline, retained, snapshot, vm, vmi
 

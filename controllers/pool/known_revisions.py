@@ -1,0 +1,74 @@
+"""The revisions that pools have: the stored ones, and that of the present template, which is hashed once."""
+
+from collections.abc import Awaitable, Callable, Hashable, Iterator
+from dataclasses import dataclass, field
+
+from controllers.pool.pools import Pool
+from controllers.pool.revisions import Revision, content, new_revision, parse_revision, saved_or_new, without_owner
+from controllers.shared.image_sources import ImageSources, Tracked
+from controllers.shared.sources import Source
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.data_source_references import references
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, Key
+from poolhouse.runtime.store import Store
+
+
+def _by_pool(revision: Revision) -> Iterator[Hashable]:
+    """By the UID of the pool, and those without an owner by the empty text."""
+    yield revision.pool_uid
+
+
+REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": _by_pool})
+
+
+@dataclass(frozen=True)
+class KnownRevisions:
+    stored: Store[Revision] = field(default_factory=REVISION_SOURCE.store)
+    images: ImageSources = field(default_factory=ImageSources)
+    _new: dict[Key, tuple[Json, Revision]] = field(default_factory=dict, repr=False, compare=False)
+    """By pool, the content of its present template and the revision of it, without a number."""
+
+    def of(self, pool: Pool) -> tuple[Revision, ...]:
+        """The stored revisions of the pool."""
+        lost = without_owner(pool.name, pool.uid, self.stored.by("owner", ""))
+        return (*self.stored.by("owner", pool.uid), *lost)
+
+    def current(self, pool: Pool) -> tuple[Revision, bool]:
+        """The revision of the present template, and whether it is stored."""
+        content = self._content(pool)
+        if not self._is_known(pool, content):
+            self._new[pool.key] = content, new_revision(pool.name, pool.uid, content, pool.namespace)
+        return saved_or_new(self._new[pool.key][1], self.of(pool))
+
+    async def prepare(self, pool: Pool, run: Callable[..., Awaitable[Revision]]) -> None:
+        """Asks for the rights of the authors, and hashes a new template with `run`: a large one takes longer than a
+        plan."""
+        await self.images.ask(self._tracked(pool))
+        content = self._content(pool)
+        if not self._is_known(pool, content):
+            self._new[pool.key] = content, await run(new_revision, pool.name, pool.uid, content, pool.namespace)
+
+    def refused_references(self, pool: Pool) -> dict[str, str]:
+        """Why the pool does not get new images, by name in dataVolumeTemplates."""
+        return self.images.refusals(self._tracked(pool), pool.status.conditions)
+
+    def forget(self, key: Key) -> None:
+        self._new.pop(key, None)
+
+    def _is_known(self, pool: Pool, content: Json) -> bool:
+        known = self._new.get(pool.key)
+        return known is not None and known[1].pool_uid == pool.uid and known[0] == content
+
+    def _content(self, pool: Pool) -> Json:
+        """What determines the VMs of the pool now."""
+        images = self.images.images(self._tracked(pool), pool.status.conditions) if pool.tracked else {}
+        return content(pool.spec, images)
+
+    def _tracked(self, pool: Pool) -> Tracked:
+        """A pool has the images of the revision that its status names. If the status is not written yet, it has those
+        of its newest revision."""
+        found = self.of(pool) if pool.tracked else ()
+        newest = max(found, key=lambda each: each.number, default=None)
+        last = next((each for each in found if each.name == pool.status.update_revision), newest)
+        images = last.sources_of(references(pool.spec.template, "")) if last is not None else {}
+        return Tracked(pool.tracked, images, pool.authors)

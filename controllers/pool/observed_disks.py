@@ -1,0 +1,80 @@
+"""What the stores say about the disks of a pool, and about the disks of others that have its names."""
+
+from collections.abc import Iterable, Iterator
+
+from controllers.pool.data_volumes import DiskState
+from controllers.pool.pools import Pool
+from controllers.pool.reasons import PoolReason
+from controllers.pool.stores import Stores
+from controllers.sets.write_batches import Failure
+from controllers.shared.names import parent_and_ordinal
+from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk, disk_names
+from poolhouse.api.apimachinery.unstructured import at
+
+CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
+"""KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
+
+
+def sharing_disks(stores: Stores, pool: Pool) -> Iterator[tuple[str, Pool]]:
+    """Other pools whose template has a disk of the same name, with that name."""
+    for disk in sorted(disk_names(pool.spec.template)):
+        for other in stores.pools.by("disk", (pool.namespace, disk)):
+            if isinstance(other, Pool) and other.uid != pool.uid:
+                yield disk, other
+
+
+def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
+    for disk, other in sharing_disks(stores, pool):
+        if (other.created_at, other.name) < (pool.created_at, pool.name):
+            return Failure(
+                PoolReason.DISK_CONFLICT,
+                f"dataVolumeTemplate {disk} is also pool {other.name}'s, and VMs of both would write to one disk: "
+                "give it another name in this pool, no VM is created until then",
+            )
+    return None
+
+
+def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
+    # KubeVirt may create the disks only when it starts the VM. Then a disk counts whose error stops the start.
+    at_start = at(pool.spec.template, "metadata", "annotations", CREATE_AT_ONCE) == "false"
+    found = (
+        (disk, state)
+        for vm in stores.waiting_for_disks()
+        if vm.owner_uid == pool.uid and (vm.printable_status == DATA_VOLUME_ERROR or not at_start)
+        for disk in vm.disks
+        if (state := stores.disk_state((vm.namespace, disk))) is not None and not state.starts_vm
+        if state != DiskState() or not (at_start or (vm.namespace, disk) in stores.collected)
+    )
+    return dict(found)
+
+
+def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> dict[str, str]:
+    """Disks that another pool has retained, and disks of VMs outside this pool. The other pool may be an
+    earlier pool of the same name."""
+    found = {
+        disk.name: f"retained for VM {disk.retained_for} of another pool"
+        for disk in retained
+        if disk.retained_by != pool.uid
+    }
+    for name in disk_names(pool.spec.template):
+        for vm in stores.vms.by("disk", (pool.namespace, name)):
+            if vm.owner_uid != pool.uid:
+                found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
+    return found | dict.fromkeys(_left_disks(stores, pool), "which a deleted VM has left")
+
+
+def _left_disks(stores: Stores, pool: Pool) -> list[str]:
+    """Disks with a name of the pool that deleted VMs have left, and that no VM uses."""
+    left = {state.left[1] for state in stores.left_disks(pool.namespace) if state.left}
+    names = disk_names(pool.spec.template) if left else ()
+    for name in names:
+        for vm in stores.vms.by("disk", (pool.namespace, name)):
+            left.difference_update(vm.disks)
+    return [disk for disk in left if parent_and_ordinal(disk)[0] in names]
+
+
+def taken_by_disks(pool: Pool, disks: Iterable[str]) -> frozenset[int]:
+    """Ordinals whose VMs would get a disk with one of these names."""
+    names = disk_names(pool.spec.template)
+    found = map(parent_and_ordinal, disks)
+    return frozenset(ordinal for name, ordinal in found if ordinal is not None and name in names)

@@ -1,0 +1,78 @@
+"""The objects that pools need, with their views and indexes."""
+
+from collections.abc import Hashable, Iterator
+
+from controllers.pool.migration_queue import by_live_update
+from controllers.pool.pools import POOLS, InvalidPool, Pool, parse_pool
+from controllers.shared.names import parent_and_ordinal
+from controllers.shared.sources import Source
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM, disk_names, parse_retained_disk, parse_vm
+from controllers.shared.vmi import VMI, parse_vmi
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
+
+WAITS_FOR_DISKS = frozenset({DATA_VOLUME_ERROR, "Provisioning", "WaitingForVolumeBinding"})
+"""printable statuses of a VM that cannot start because of a DataVolume"""
+
+
+def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
+    """Index of pools by the disk names in their template: (namespace, name)."""
+    if isinstance(pool, Pool):
+        for disk in disk_names(pool.spec.template):
+            yield pool.namespace, disk
+
+
+def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
+    """Index of the pools that track DataSources."""
+    if isinstance(pool, Pool) and pool.tracked:
+        yield True
+
+
+def by_owner(vm: VM) -> Iterator[Hashable]:
+    if vm.pool_name:
+        yield vm.owner_uid
+
+
+def by_base_name(vm: VM) -> Iterator[Hashable]:
+    """Index of VMs by the pool name in their own name, for any owner: (namespace, `web`) for `web-3`."""
+    if vm.ordinal is not None:
+        yield vm.namespace, vm.base_name
+
+
+def by_disk(vm: VM) -> Iterator[Hashable]:
+    """Index of VMs by the template names of their disks: (namespace, `root`) for `root-3`."""
+    for name, ordinal in map(parent_and_ordinal, vm.disks):
+        if ordinal is not None:
+            yield vm.namespace, name
+
+
+def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
+    """Index of the VMs about which the state of their DataVolumes says more: they get new disks, or cannot start."""
+    if vm.replaced_disks or vm.printable_status in WAITS_FOR_DISKS:
+        yield True
+
+
+def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
+    """Index of VMIs by the pool in their label: (namespace, name). A copy of a VM has this label, too."""
+    if name := vmi.labels.get(meta.POOL):
+        yield vmi.namespace, name
+
+
+POOL_SOURCE: Source[Pool | InvalidPool] = Source(
+    POOLS, parse_pool, {"disk": pools_by_disk, "tracking": pools_by_tracking}
+)
+VM_SOURCE = Source(
+    VMS,
+    parse_vm,
+    {
+        "owner": by_owner,
+        "base_name": by_base_name,
+        "disk": by_disk,
+        "waiting_for_disks": by_waiting_for_disks,
+        "live_update": by_live_update,
+    },
+)
+VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi, {"pool": vmis_by_pool})
+DISK_SOURCE = Source(
+    PVCS, parse_retained_disk, {"namespace": lambda disk: (disk.namespace,)}, label_selector=meta.KEPT_BY
+)

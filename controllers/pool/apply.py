@@ -1,6 +1,6 @@
 """Carries out the plan of a pool."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -8,6 +8,7 @@ from controllers.pool import actions
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
+from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Templates, Writing
@@ -18,6 +19,7 @@ from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.sets.writes import Send, carry_out
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
+from controllers.shared.vm import VM
 from poolhouse.runtime.api import Api
 
 
@@ -57,6 +59,7 @@ class PoolWriter:
         common = self.api, self.batches, self.creator, snapshot.pool, snapshot.burst
         return Writing(*common, snapshot, self.subresources, self.events, self.templates)
 
-    async def release_disks(self, namespace: str, releases: Sequence[actions.ReleaseDisks]) -> Outcome:
+    async def release_disks(self, namespace: str, vms: Iterable[VM]) -> Outcome:
         """Releases the disks of VMs whose pool is gone or has an invalid spec."""
+        releases = [release(vm, "its pool is gone") for vm in vms]
         return await self.batches.send(None, releases, partial(release_disks, self.api, namespace), quiet=True)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from controllers.pool.apply import PoolWriter
 from controllers.pool.events import PoolEvents
-from controllers.pool.memory import PoolMemory
+from controllers.pool.memory import PoolRecords
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observed_disks import sharing_disks
 from controllers.pool.outages import open_outages
@@ -14,15 +14,12 @@ from controllers.pool.revisions import Revision
 from controllers.pool.sources import vmis_by_pool
 from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
-from controllers.sets.records import Records
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.planner import Planner
 from controllers.shared.sources import Node
-from controllers.shared.vm import VM, RetainedDisk, disk_names
+from controllers.shared.vm import VM, RetainedDisk
 from controllers.shared.vmi import VMI
-from poolhouse.api.kinds.pool import Healing, PoolStatus
-from poolhouse.api.kinds.pool_strategies import UpdateProactive
 from poolhouse.runtime.resource import Key
 
 GATHER_SECONDS = 0.1
@@ -39,7 +36,7 @@ Enqueue = Callable[[Key, float], None]
 @dataclass
 class PoolChanges:
     stores: Stores
-    records: Records[VM, PoolMemory]
+    records: PoolRecords
     writer: PoolWriter
     events: PoolEvents
     metrics: PoolMetrics
@@ -49,8 +46,9 @@ class PoolChanges:
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
         self.records.set_changed(old, new)
-        if old is not None and new is not None and new.uid == old.uid:
-            self._adopt(old.status, new)
+        known = self.records.memories.get(new.uid) if new is not None else None
+        if known is not None and old is not None and new is not None and new.uid == old.uid:
+            known.adopt(old.status, new)
         if _disks_of(old) != _disks_of(new):
             for pool in (old, new):
                 for _, other in sharing_disks(self.stores, pool) if isinstance(pool, Pool) else ():
@@ -59,22 +57,10 @@ class PoolChanges:
             if each is not None:
                 enqueue(each.key, 0.0)
 
-    def _adopt(self, before: PoolStatus, new: Pool | InvalidPool) -> None:
-        """Drops what the process remembers of the status in favor of what another leader has written."""
-        memory, written = self.records.memories.get(new.uid), new.status
-        if memory is None or not memory.last_status_write.is_foreign(new.resource_version):
-            return
-        # A late event from before a replacement must not undo its record.
-        stale = memory.healing is not None and (written.healing or Healing()).replaced < memory.healing.replaced
-        if written.healing != before.healing and not stale:
-            memory.healing = None
-        if written.update != before.update:
-            memory.update = None
-
     def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.vm(old, new)
         at_once = self.records.changed(old, new)
-        if new is not None and (memory := self._memory_of_owner(new)):
+        if new is not None and (memory := self.records.memory_of_owner(new)):
             memory.deleted_vms.created(new.name)
         elif new is None and old is not None:
             self._vm_gone(old)
@@ -92,7 +78,7 @@ class PoolChanges:
     def _vm_gone(self, vm: VM) -> None:
         self.stores.forget(vm.key)
         self.stores.collected.difference_update((vm.namespace, disk) for disk in vm.disks)
-        if memory := self._memory_of_owner(vm):
+        if memory := self.records.memory_of_owner(vm):
             memory.deleted_vms.deleted(vm.name, self.clock())
         # The event of its VMI, which a restart has deleted, may come later and then has no VM.
         if (vmi := self.stores.vmis.get(vm.key)) is not None:
@@ -102,7 +88,7 @@ class PoolChanges:
         if old is None or new is None or old.uid != new.uid or old.owner_uid == new.owner_uid:
             return
         for vm, attached in ((old, False), (new, True)):
-            if memory := self._memory_of_owner(vm):
+            if memory := self.records.memory_of_owner(vm):
                 memory.membership_changes[vm.name] = attached, self.clock(), vm.uid
 
     def _pools_with_disks_of(self, vm: VM) -> set[Key]:
@@ -121,7 +107,7 @@ class PoolChanges:
         if old is not None and (new is None or new.deleting or new.uid != old.uid):
             self.records.expectations.deletion_observed(vm.owner_uid, old.uid)
             self.writer.subresources.forget(old.uid)
-        memory = self._memory_of_owner(vm)
+        memory = self.records.memory_of_owner(vm)
         if memory and new is not None and new.final and (old is None or (old.uid, old.phase) != (new.uid, new.phase)):
             memory.ended_vmis.append(new)
             del memory.ended_vmis[:-MAX_ENDED_VMIS]
@@ -166,8 +152,7 @@ class PoolChanges:
             return
         self._serves_snapshots = served
         for pool in self.stores.pools.all():
-            chosen = pool.spec.update_strategy.chosen if isinstance(pool, Pool) else None
-            if isinstance(chosen, UpdateProactive) and chosen.snapshot_before_update:
+            if isinstance(pool, Pool) and pool.takes_snapshots:
                 enqueue(pool.key, 0.0)
 
     def snapshot_changed(self, enqueue: Enqueue, old: VMSnapshot | None, new: VMSnapshot | None) -> None:
@@ -214,10 +199,6 @@ class PoolChanges:
             if each is not None:
                 enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
 
-    def _memory_of_owner(self, vm: VM) -> PoolMemory | None:
-        pool = self.stores.owner_of(vm)
-        return self.records.memory(pool) if pool is not None else None
-
 
 def _zone_of(pool: Pool, node: Node | None) -> str:
     return node.labels.get(pool.spec.failure_domains.topology_key, "") if node is not None else ""
@@ -225,7 +206,7 @@ def _zone_of(pool: Pool, node: Node | None) -> str:
 
 def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:
     """What decides whether the pool and another one are in conflict about disks: its UID and the names of its disks."""
-    return (pool.uid, frozenset(disk_names(pool.spec.template))) if isinstance(pool, Pool) else ("", frozenset())
+    return (pool.uid, pool.disk_names) if isinstance(pool, Pool) else ("", frozenset())
 
 
 def _pools_of(vm: VM) -> set[Key]:

@@ -10,6 +10,7 @@ from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
 from controllers.pool.informers import Informers
 from controllers.pool.measure import Measurer
+from controllers.pool.memory import remember_measurement
 from controllers.pool.metrics import OrphanedDisks, PoolMetrics
 from controllers.pool.pools import POOLS
 from controllers.pool.stores import Stores
@@ -61,9 +62,8 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
     informers.subscribe(pooling.changes, controller.enqueue)
     enqueue_after_changes(context.limits, stores.pools, controller.enqueue)
-    measurer = Measurer(
-        api, prometheus, pooling.observe_for_measurement, partial(pooling.measured, controller.enqueue), api.now
-    )
+    remember = partial(remember_measurement, pooling.records, controller.enqueue)
+    measurer = Measurer(api, prometheus, pooling.observe, remember, api.now)
     # The slots of the queries limit the measurements, and the time that a query waits for one must be in no deadline.
     measuring: Controller[Key] = Controller(
         "pool-analysis", measurer.measure, workers=None, deadline_seconds=None, metrics=api.metrics

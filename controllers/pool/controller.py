@@ -6,40 +6,26 @@ from datetime import datetime
 from functools import partial
 from typing import ParamSpec, TypeVar
 
-from controllers.pool.actions import Create, Delete, Update
-from controllers.pool.analysis import Measurement, with_measurements
-from controllers.pool.apply import PoolOutcome, PoolWriter
-from controllers.pool.changes import Enqueue, PoolChanges
+from controllers.pool.apply import PoolWriter
+from controllers.pool.changes import PoolChanges
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
-from controllers.pool.decisions import membership_changed
 from controllers.pool.events import PoolEvents
-from controllers.pool.evicted_vms import evictions
-from controllers.pool.memory import PoolMemory
+from controllers.pool.memory import PoolMemory, PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
 from controllers.pool.observed_disks import sharing_disks
-from controllers.pool.outages import outage_decisions
 from controllers.pool.pools import InvalidPool, Pool
-from controllers.pool.rules.autohealing import healed
-from controllers.pool.rules.retention import release
-from controllers.pool.rules.rule import Plan
+from controllers.pool.reports import report_membership, report_nodes, report_scale_in
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import invalid_spec_status
 from controllers.pool.stores import Stores
-from controllers.sets.records import Records
 from controllers.sets.write_batches import retry_unless_done
-from controllers.shared.decisions import without_recorded
 from controllers.shared.invalid_spec import InvalidSpec
-from controllers.shared.names import has_revision, ordinal_of
 from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
-from controllers.shared.vm import VM
-from poolhouse.api.kinds.pool import Healing, PoolStatus
+from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.resource import Key
-
-REPORT_SECONDS = 30.0
-"""The previous leader has reported older changes of membership."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -59,14 +45,11 @@ class PoolController:
     find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
-    records: Records[VM, PoolMemory] = field(init=False)
+    records: PoolRecords = field(init=False)
     changes: PoolChanges = field(init=False)
 
     def __post_init__(self) -> None:
-        batches = self.writer.batches
-        self.records = Records(
-            "pool", batches, lambda _: PoolMemory(), _pool_uid, self.stores.owner_of, self.now, _shown
-        )
+        self.records = pool_records(self.writer.batches, self.stores.owner_of, self.now)
         self.changes = PoolChanges(
             self.stores, self.records, self.writer, self.events, self.metrics, self.planner, self.clock
         )
@@ -90,17 +73,16 @@ class PoolController:
         try:
             if isinstance(pool, Pool):
                 await self.stores.revisions.prepare(pool, partial(self._planned, pool))
-            snapshot = self._observe(key)
+            snapshot = self.observe(key)
             if isinstance(snapshot, PoolSnapshot) and await self.stores.instancetypes.read(snapshot):
-                snapshot = self._observe(key)
+                snapshot = self.observe(key)
             if isinstance(snapshot, PoolSnapshot):
                 return await self._reconcile(snapshot)
         except PlanTooExpensive as error:
             assert isinstance(pool, Pool)
             return await self._set_aside(pool, error)
         # Without a valid pool, the controller only releases disks of deleted VMs.
-        left = [release(vm, "its pool is gone") for vm in self.stores.awaiting_release(key)]
-        retry_unless_done(await self.writer.release_disks(key[0], left))
+        retry_unless_done(await self.writer.release_disks(key[0], self.stores.awaiting_release(key)))
         if isinstance(snapshot, InvalidSpec):
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
@@ -108,48 +90,21 @@ class PoolController:
         self.stores.revisions.forget(key)
         return None
 
-    def _observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
+    def observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, Pool):
             return pool
         memory, synced = self.records.memory(pool), self.records.synced(self._writers(pool))
         snapshot = observe(self.stores, key, synced=synced, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
-        return self._with_memory(snapshot, memory)
+        leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
+        snapshot = replace(snapshot, refused=self.writer.batches.refused(pool.uid), leaving=leaving)
+        return memory.added_to(snapshot, self.clock())
 
     def _writers(self, pool: Pool) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools with the same disk names. Otherwise
         two pools could use a name at the same time."""
         return {pool.uid, *(other.uid for _, other in sharing_disks(self.stores, pool))}
-
-    def _with_memory(self, snapshot: PoolSnapshot, memory: PoolMemory) -> PoolSnapshot:
-        pool, clock = snapshot.pool, self.clock()
-        skipped = (ordinal_of(pool.name, name) for name in memory.deleted_vms.to_skip(clock))
-        snapshot = replace(
-            snapshot,
-            refused=self.writer.batches.refused(pool.uid),
-            budget_refusal=memory.refused_budget.seen(clock),
-            recently_deleted=memory.deleted_vms.to_check(clock),
-            waited_for=frozenset(
-                name
-                for name in memory.deleted_vms.waited_for()
-                if ordinal_of(pool.name, name) not in snapshot.taken_ordinals
-            ),
-            taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
-        )
-        update = memory.update or pool.status.update
-        if update is not None:
-            status = pool.status.model_copy(update={"update": with_measurements(update, memory.measurements)})
-            snapshot = replace(snapshot, pool=(pool := replace(pool, status=status)))
-        if pool.spec.autohealing is None:
-            memory.healing = None
-        leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
-        snapshot = replace(snapshot, ended_vmis=tuple(memory.ended_vmis), leaving=leaving)
-        known = memory.healing
-        # The last status may be written by a later leader, or not be in the store yet.
-        if known is None or (pool.status.healing or Healing()).replaced > known.replaced:
-            return snapshot
-        return replace(snapshot, pool=replace(pool, status=pool.status.model_copy(update={"healing": known})))
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
@@ -162,20 +117,20 @@ class PoolController:
             return 0.0  # they may have used a name of a disk that the snapshot shows as free
         if decided.before_healing is not None:
             await self._remember_healing(pool, decided.before_healing, memory)
-        self._report_scale_in(pool, decided.invalid_scale_in, memory)
-        self._report_membership(pool, memory)
-        self._report_nodes(snapshot, memory)
+        report_scale_in(self.events, pool, decided.invalid_scale_in, memory)
+        report_membership(self.events, pool, memory, self.clock(), self.now())
+        report_nodes(self.events, snapshot, memory, self.now())
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
-        self._remember(snapshot, outcome, memory)
+        memory.written(snapshot, outcome, self.clock())
         refusal = memory.refused_budget.seen(self.clock())
         done = await self._planned(pool, conclude, decided, outcome.not_done, memory.failure, refusal, now)
         fresh = done.status
         memory.last_status_write.record(done.decisions)
         memory.healing, memory.update = fresh.healing, fresh.update
         del memory.measurements[:measured], memory.ended_vmis[:ended]
-        self._measure(pool, done.plan)
-        if healed(done.plan.actions) != healed(decided.plan.actions):
+        self.metrics.acted(pool.key, done.plan.actions)
+        if done.plan.healed != decided.plan.healed:
             # A VM that was not replaced must not have a pause.
             await self._remember_healing(pool, fresh, memory)
         self.metrics.pool(pool, fresh)
@@ -220,36 +175,9 @@ class PoolController:
         pool = await self.writer.templates.pool_with_revision(wanted, found.revision.label)
         return replace(found, pool=pool) if pool is not None else wanted
 
-    def observe_for_measurement(self, key: Key) -> PoolSnapshot | None:
-        """The snapshot with all measurements that were reported; None without a valid pool."""
-        snapshot = self._observe(key)
-        return snapshot if isinstance(snapshot, PoolSnapshot) else None
-
-    def measured(self, enqueue: Enqueue, snapshot: PoolSnapshot, measurement: Measurement) -> None:
-        if (memory := self.records.memories.get(snapshot.pool.uid)) is not None:
-            memory.measurements.append(measurement)
-            enqueue(snapshot.pool.key, 0.0)
-
-    def _remember(self, snapshot: PoolSnapshot, outcome: PoolOutcome, memory: PoolMemory) -> None:
-        if outcome.failure:
-            memory.failure = outcome.failure
-        elif snapshot.synced:
-            memory.failure = None
-        memory.refused_budget.follow(snapshot.pool.uid, snapshot.budget_refusal, outcome.budget, self.clock())
-        for name in outcome.blocked_names:
-            memory.deleted_vms.blocked(name, self.clock())
-
     async def _remember_healing(self, pool: Pool, fresh: PoolStatus, memory: PoolMemory) -> None:
         await self.statuses.write(pool, fresh, memory.last_status_write)
         memory.healing = fresh.healing
-
-    def _measure(self, pool: Pool, done: Plan) -> None:
-        created = sum(isinstance(each, Create) for each in done.actions)
-        deleted = sum(isinstance(each, Delete) for each in done.actions)
-        replaced = sum(len(each.replacements) for each in done.actions if isinstance(each, Update))
-        self.metrics.healed(pool.key, len(healed(done.actions)))
-        self.metrics.disks_replaced(pool.key, replaced)
-        self.metrics.scaled(pool.key, created=created, deleted=deleted)
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
         update = await self.statuses.update(pool, fresh, self.records.memory(pool).last_status_write)
@@ -261,35 +189,3 @@ class PoolController:
         """The pool with the stored status. A snapshot has what the memory adds to it, which may not be written yet."""
         stored = self.stores.pools.get(pool.key)
         return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
-
-    def _report_scale_in(self, pool: Pool, invalid: Iterable[VM], memory: PoolMemory) -> None:
-        found = {(vm.uid, vm.scale_in): vm for vm in invalid}
-        for each in found.keys() - memory.reported_scale_in:
-            self.events.invalid_scale_in(pool, found[each])
-        memory.reported_scale_in = frozenset(found)
-
-    def _report_membership(self, pool: Pool, memory: PoolMemory) -> None:
-        for name, (attached, at, uid) in memory.membership_changes.items():
-            if self.clock() - at < REPORT_SECONDS:
-                self.events.membership_changed(pool, name, attached=attached)
-                memory.last_status_write.record([membership_changed(name, uid, self.now(), attached=attached)])
-        memory.membership_changes = {}
-
-    def _report_nodes(self, snapshot: PoolSnapshot, memory: PoolMemory) -> None:
-        """Records the outages of nodes and their ends, and the VMs that drains have stopped. The store may not show the
-        last ones yet."""
-        last, stored = memory.last_status_write, snapshot.pool.status.decisions
-        known = (*stored, *without_recorded(last.decisions, stored))
-        last.record(outage_decisions(snapshot, known, self.now()))
-        stopped = without_recorded(evictions(snapshot, self.now()), known)
-        for each in stopped:
-            self.events.evicted(snapshot.pool, each)
-        last.record(stopped)
-
-
-def _pool_uid(vm: VM) -> str:
-    return vm.owner_uid if vm.pool_name else ""
-
-
-def _shown(vm: VM) -> tuple[str, ...]:
-    return vm.name, has_revision(vm.name, vm.revision)

@@ -13,7 +13,6 @@ from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SO
 from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import SnapshotStores
 from controllers.shared.image_sources import ImageSources
-from controllers.shared.vm import disk_names
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import Key
@@ -38,7 +37,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
     found = replace(found, instancetypes=KnownInstancetypes.of(api))
     waits = any(found.waiting_for_disks())
     states = dict[Key, DiskState]()
-    if waits or any(disk_names(pool.spec.template) for pool in valid):
+    if waits or any(pool.disk_names for pool in valid):
         try:
             states = {key: state async for key, state in disk_states(api, namespace)}
         except (Forbidden, NotFound):

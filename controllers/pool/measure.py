@@ -12,6 +12,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controllers.pool.analysis import Measurement, checks_of, judge, seconds_until_due
+from controllers.pool.pools import InvalidPool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.sources import JOBS
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -50,7 +51,7 @@ class _Result(NamedTuple):
 class Measurer:
     api: Api
     prometheus: Prometheus | None
-    observe: Callable[[Key], PoolSnapshot | None]
+    observe: Callable[[Key], PoolSnapshot | InvalidPool | None]
     report: Callable[[PoolSnapshot, Measurement], None]
     now: Callable[[], datetime]
     slots: FairSlots[str] = field(default_factory=lambda: FairSlots(QUERIES, per_key=QUERIES_PER_NAMESPACE))
@@ -68,7 +69,7 @@ class Measurer:
     def _due(self, key: Key) -> dict[str, _Due]:
         """The checks that are due, by their names."""
         snapshot = self.observe(key)
-        if snapshot is None:
+        if not isinstance(snapshot, PoolSnapshot):
             return {}
         jobs = {each.name: each.job for each in snapshot.progress.checks}
         return {

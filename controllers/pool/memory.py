@@ -1,13 +1,21 @@
 """The controller's memory of a pool between reconciles. A restart of the process loses the memory."""
 
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 
-from controllers.pool.analysis import Measurement
+from controllers.pool.analysis import Measurement, with_measurements
+from controllers.pool.apply import PoolOutcome
+from controllers.pool.pools import InvalidPool, Pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.sets.budget_writes import RefusedWrites
-from controllers.sets.records import Memory
-from controllers.sets.write_batches import Failure
+from controllers.sets.records import Memory, Records
+from controllers.sets.write_batches import Failure, WriteBatches
+from controllers.shared.names import has_revision, ordinal_of
+from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
-from poolhouse.api.kinds.pool import Healing, UpdateProgress
+from poolhouse.api.kinds.pool import Healing, PoolStatus, UpdateProgress
+from poolhouse.runtime.resource import Key
 
 CHECK_SECONDS = 300.0
 """For this time after the deletion of a VM, the controller checks that its disks are gone before it reuses the name."""
@@ -88,3 +96,70 @@ class PoolMemory(Memory):
     """number of plans with actions since this process leads"""
     membership_changes: dict[str, tuple[bool, float, str]] = field(default_factory=dict)
     """VMs that were attached (True) or detached (False), with the time and the VM's UID, until an event reports it"""
+
+    def added_to(self, snapshot: PoolSnapshot, now: float) -> PoolSnapshot:
+        """The snapshot with what the stores do not show."""
+        pool, names = snapshot.pool, self.deleted_vms
+        skipped = (ordinal_of(pool.name, name) for name in names.to_skip(now))
+        snapshot = replace(
+            snapshot,
+            budget_refusal=self.refused_budget.seen(now),
+            recently_deleted=names.to_check(now),
+            waited_for=frozenset(
+                name for name in names.waited_for() if ordinal_of(pool.name, name) not in snapshot.taken_ordinals
+            ),
+            taken_ordinals=snapshot.taken_ordinals | {ordinal for ordinal in skipped if ordinal is not None},
+            ended_vmis=tuple(self.ended_vmis),
+        )
+        fresh = dict[str, object]()
+        if (update := self.update or pool.status.update) is not None:
+            fresh["update"] = with_measurements(update, self.measurements)
+        if pool.spec.autohealing is None:
+            self.healing = None
+        # The last status may be written by a later leader, or not be in the store yet.
+        if self.healing is not None and (pool.status.healing or Healing()).replaced <= self.healing.replaced:
+            fresh["healing"] = self.healing
+        return replace(snapshot, pool=replace(pool, status=pool.status.model_copy(update=fresh))) if fresh else snapshot
+
+    def adopt(self, before: PoolStatus, new: Pool | InvalidPool) -> None:
+        """Drops what the process remembers of the status in favor of what another leader has written."""
+        written = new.status
+        if not self.last_status_write.is_foreign(new.resource_version):
+            return
+        # A late event from before a replacement must not undo its record.
+        stale = self.healing is not None and (written.healing or Healing()).replaced < self.healing.replaced
+        if written.healing != before.healing and not stale:
+            self.healing = None
+        if written.update != before.update:
+            self.update = None
+
+    def written(self, snapshot: PoolSnapshot, outcome: PoolOutcome, now: float) -> None:
+        """Remembers what the writes of a plan have come to."""
+        if outcome.failure or snapshot.synced:
+            self.failure = outcome.failure
+        self.refused_budget.follow(snapshot.pool.uid, snapshot.budget_refusal, outcome.budget, now)
+        for name in outcome.blocked_names:
+            self.deleted_vms.blocked(name, now)
+
+
+PoolRecords = Records[VM, PoolMemory]
+
+
+def pool_records(
+    batches: WriteBatches[Pool], owner: Callable[[VM], Pool | InvalidPool | None], now: Callable[[], datetime]
+) -> PoolRecords:
+    def owner_uid(vm: VM) -> str:
+        return vm.owner_uid if vm.pool_name else ""
+
+    def shown(vm: VM) -> tuple[str, ...]:
+        return vm.name, has_revision(vm.name, vm.revision)
+
+    return Records("pool", batches, lambda _: PoolMemory(), owner_uid, owner, now, shown)
+
+
+def remember_measurement(
+    records: PoolRecords, enqueue: Callable[[Key, float], None], snapshot: PoolSnapshot, found: Measurement
+) -> None:
+    if (memory := records.memories.get(snapshot.pool.uid)) is not None:
+        memory.measurements.append(found)
+        enqueue(snapshot.pool.key, 0.0)

@@ -4,7 +4,7 @@ Only the leader exports metrics, and only of existing pools, so that sums over r
 """
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily
 
+from controllers.pool.actions import Action, Create, Delete, Heal, Update
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reasons import PoolReason
 from controllers.shared.metrics import ObjectMetrics
@@ -102,6 +103,12 @@ class PoolMetrics(ObjectMetrics):
         }
         for name, value in values.items():
             self._gauges[name].labels(*pool.key).set(value)
+
+    def acted(self, key: Key, done: Sequence[Action]) -> None:
+        kinds = Counts(map(type, done))
+        self.healed(key, kinds[Heal])
+        self.disks_replaced(key, sum(len(each.replacements) for each in done if isinstance(each, Update)))
+        self.scaled(key, created=kinds[Create], deleted=kinds[Delete])
 
     def scaled(self, key: Key, *, created: int, deleted: int) -> None:
         self._created.labels(*key).inc(created)

@@ -8,7 +8,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk, disk_names
+from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk
 from poolhouse.api.apimachinery.unstructured import at
 
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
@@ -17,7 +17,7 @@ CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
 
 def sharing_disks(stores: Stores, pool: Pool) -> Iterator[tuple[str, Pool]]:
     """Other pools whose template has a disk of the same name, with that name."""
-    for disk in sorted(disk_names(pool.spec.template)):
+    for disk in sorted(pool.disk_names):
         for other in stores.pools.by("disk", (pool.namespace, disk)):
             if isinstance(other, Pool) and other.uid != pool.uid:
                 yield disk, other
@@ -56,7 +56,7 @@ def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> d
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    for name in disk_names(pool.spec.template):
+    for name in pool.disk_names:
         for vm in stores.vms.by("disk", (pool.namespace, name)):
             if vm.owner_uid != pool.uid:
                 found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
@@ -66,7 +66,7 @@ def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> d
 def _left_disks(stores: Stores, pool: Pool) -> list[str]:
     """Disks with a name of the pool that deleted VMs have left, and that no VM uses."""
     left = {state.left[1] for state in stores.left_disks(pool.namespace) if state.left}
-    names = disk_names(pool.spec.template) if left else ()
+    names = pool.disk_names if left else ()
     for name in names:
         for vm in stores.vms.by("disk", (pool.namespace, name)):
             left.difference_update(vm.disks)
@@ -75,6 +75,6 @@ def _left_disks(stores: Stores, pool: Pool) -> list[str]:
 
 def taken_by_disks(pool: Pool, disks: Iterable[str]) -> frozenset[int]:
     """Ordinals whose VMs would get a disk with one of these names."""
-    names = disk_names(pool.spec.template)
+    names = pool.disk_names
     found = map(parent_and_ordinal, disks)
     return frozenset(ordinal for name, ordinal in found if ordinal is not None and name in names)

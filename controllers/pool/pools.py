@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from controllers.shared.decisions import last_manager
 from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
+from controllers.shared.vm import disk_names
 from controllers.shared.vmi import ObjectView, text
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -63,6 +64,17 @@ class Pool(ObjectView):
         """Whether updates create new VMs before they delete old ones."""
         strategy = self.spec.update_strategy.chosen
         return isinstance(strategy, UpdateProactive) and strategy.max_surge is not None
+
+    @cached_property
+    def takes_snapshots(self) -> bool:
+        """Whether the pool takes a snapshot of each VM before its update."""
+        strategy = self.spec.update_strategy.chosen
+        return isinstance(strategy, UpdateProactive) and strategy.snapshot_before_update
+
+    @cached_property
+    def disk_names(self) -> frozenset[str]:
+        """The names of the disks in the template."""
+        return frozenset(disk_names(self.spec.template))
 
     @cached_property
     def tracked(self) -> Mapping[str, Key]:

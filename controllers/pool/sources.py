@@ -6,7 +6,7 @@ from controllers.pool.migration_queue import by_live_update
 from controllers.pool.pools import POOLS, InvalidPool, Pool, parse_pool
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import Source
-from controllers.shared.vm import DATA_VOLUME_ERROR, VM, disk_names, parse_retained_disk, parse_vm
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
@@ -18,7 +18,7 @@ WAITS_FOR_DISKS = frozenset({DATA_VOLUME_ERROR, "Provisioning", "WaitingForVolum
 def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
     """Index of pools by the disk names in their template: (namespace, name)."""
     if isinstance(pool, Pool):
-        for disk in disk_names(pool.spec.template):
+        for disk in pool.disk_names:
             yield pool.namespace, disk
 
 

@@ -21,7 +21,7 @@ from controllers.pool.progress import (
 )
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules import table as rules
-from controllers.pool.rules.autohealing import healed, healing_status
+from controllers.pool.rules.autohealing import healing_status
 from controllers.pool.rules.retention import expires_at
 from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.steps import is_analysed, update_limit, update_progress
@@ -95,7 +95,7 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
             "retained": tuple(_retained(each, pool.spec.retained_disks) for each in retained),
             "update": progress,
             "history": history(snapshot, wanted, complete, now),
-            "healing": healing_status(snapshot, healed(plan.actions), now),
+            "healing": healing_status(snapshot, plan.healed, now),
             "conditions": conditions,
         }
     )

@@ -64,6 +64,11 @@ class Records(Generic[V, M]):
             self.memories[of.uid] = self.new_memory(of)
         return self.memories[of.uid]
 
+    def memory_of_owner(self, of: V) -> M | None:
+        """The memory of the set that owns the VM or VMI."""
+        owner = self.owner(of)
+        return self.memory(owner) if owner is not None else None
+
     def pause(self, of: SetView[Any]) -> float:
         """Seconds until a set is planned again whose plan was too expensive, or 0."""
         known = self.memories.get(of.uid)

@@ -17,7 +17,6 @@ from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.reasons import PoolReason
 from controllers.pool.revisions import Revision, content, current_revision
 from controllers.pool.rollback import with_abort
-from controllers.pool.rules.autohealing import healed
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
@@ -262,7 +261,7 @@ class PoolModel:
 
     def _recorded(self, cluster: PoolSnapshot, decided: Decided) -> PoolSnapshot:
         """The status is written before VMs are replaced."""
-        return _with_status(cluster, decided.status) if healed(decided.plan.actions) else cluster
+        return _with_status(cluster, decided.status) if decided.plan.healed else cluster
 
     # Users
 

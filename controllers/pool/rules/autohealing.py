@@ -232,13 +232,8 @@ def _is_ahead(text: str | None, now: datetime) -> bool:
     return time is not None and time > now + FIRST_PAUSE
 
 
-def healed(actions: Iterable[Action]) -> tuple[str, ...]:
-    """The names of the VMs that the actions replace."""
-    return tuple(each.name for each in actions if isinstance(each, Heal))
-
-
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    found = healing_status(snapshot, healed(plan.actions), now)
+    found = healing_status(snapshot, plan.healed, now)
     if found is None:
         return
     if found.breaker is not None and found.breaker.open:

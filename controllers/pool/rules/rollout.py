@@ -28,7 +28,7 @@ from controllers.pool.selection import (
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.names import has_revision, name_of
-from controllers.shared.vm import VM, disk_names
+from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.pool_strategies import SelectionPolicy, UpdateProactive
 
@@ -138,8 +138,8 @@ def not_updatable(snapshot: PoolSnapshot, vm: VM) -> str:
     pool = snapshot.pool
     if vm.ordinal is None or vm.base_name != pool.name:
         return f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template"
-    known = disks_by_entry(vm.disks, vm.ordinal, disk_names(pool.spec.template))
-    new = {name_of(disk, vm.ordinal) for disk in disk_names(pool.spec.template) if disk not in known}
+    known = disks_by_entry(vm.disks, vm.ordinal, pool.disk_names)
+    new = {name_of(disk, vm.ordinal) for disk in pool.disk_names if disk not in known}
     if others := sorted(new & snapshot.foreign_disks.keys()):
         owner = snapshot.foreign_disks[others[0]]
         return f"the template gives it disk {others[0]}, {owner}: give the disk another name"

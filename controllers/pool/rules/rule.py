@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from controllers.pool.actions import Action
+from controllers.pool.actions import Action, Heal
 from controllers.pool.gates.disruptions import Wanted
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
@@ -26,6 +26,11 @@ class Plan:
     """VMs that need an action, with the reason why the action must wait"""
     again_seconds: float | None = None
     """Seconds until the passage of time can change the plan, or None."""
+
+    @property
+    def healed(self) -> tuple[str, ...]:
+        """The names of the VMs that healing replaces."""
+        return tuple(each.name for each in self.actions if isinstance(each, Heal))
 
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]

@@ -47,9 +47,9 @@ async def _merged(to: Writing, a: Update, live: Json) -> Json:
     before = await to.templates.pool_with_revision(snapshot, a.before)
     base = None
     if before is not None:
-        names = disks_by_entry(here, a.ordinal, disk_names(before.spec.template))
+        names = disks_by_entry(here, a.ordinal, before.disk_names)
         base = template.build_vm(before, a.ordinal, snapshot.revisions_by_label[a.before], disks=names)
-    names = disks_by_entry(here, a.ordinal, disk_names(to.owner.spec.template))
+    names = disks_by_entry(here, a.ordinal, to.owner.disk_names)
     replaced = {each.entry: each.new for each in a.replacements}
     new = template.build_vm(to.owner, a.ordinal, snapshot.revision, disks=names | replaced)
     merged = template.merge_template(live, base, new)

@@ -88,7 +88,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):
         controller.changes.vmi_changed(lambda key, pause: None, old, new)
-    observed = controller._observe(("default", "web"))
+    observed = controller.observe(("default", "web"))
     assert observed is not None
     expected = list(evictions(cast(Any, observed), NOW))
     assert len(expected) == 1
@@ -106,6 +106,6 @@ async def test_an_eviction_is_no_failure_of_a_vm_that_runs_elsewhere_again() -> 
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
     controller.stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     controller.changes.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
-    observed: Any = controller._observe(("default", "web"))
+    observed: Any = controller.observe(("default", "web"))
     assert observed.ended_vmis == (CRASHED,)
     assert failing_vms(observed, NOW) == {}

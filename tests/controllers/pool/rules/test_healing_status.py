@@ -13,7 +13,6 @@ from controllers.pool.rules.autohealing import (
     breaker_refusal,
     budget_refusal,
     disk_at_risk,
-    healed,
     healing_status,
     seconds_until_healing,
     was_healed,
@@ -219,7 +218,7 @@ def test_a_replacement_lies_in_the_past(left: float, waits: bool) -> None:
     """Its time may be a minute ahead of this controller's clock."""
     healing = {"vms": [{"name": "web-1", "attempts": 1, "healedAt": ago(-left), "notBefore": ago(-left - 60)}]}
     found = plan(eight(bad(1), healing=healing), NOW)
-    assert (healed(found.actions) == ()) is waits
+    assert (found.healed == ()) is waits
 
 
 RESTORE = VMRestore("default", "r", "u-r", vm_name="web-1", vm_uid="u-web-1", request="r")
@@ -248,7 +247,7 @@ RESTORE = VMRestore("default", "r", "u-r", vm_name="web-1", vm_uid="u-web-1", re
 )
 def test_which_disks_are_at_risk(observed: PoolSnapshot, why: str) -> None:
     assert disk_at_risk(observed, observed.vms[0]) == why
-    assert bool(healed(plan(observed, NOW).actions)) is not bool(why)
+    assert bool(plan(observed, NOW).healed) is not bool(why)
 
 
 def test_whose_disks_must_be_gone() -> None:

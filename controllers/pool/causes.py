@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import get_args
 
 from controllers.pool.outages import describe_lost_nodes, lost_vms
+from controllers.pool.progress import wait_for_disks
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.conditions import join_names
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
@@ -104,3 +105,11 @@ def _why_missing(snapshot: PoolSnapshot) -> str:
         names = join_names(sorted(snapshot.waited_for))
         return f"{names}: disks of an earlier VM of this name exist, and the pool waits for their deletion"
     return ""
+
+
+def with_cause(snapshot: PoolSnapshot, message: str) -> str:
+    """The message, and why VMs do not start."""
+    why = why_not_started(snapshot)
+    if not why and (waiting := wait_for_disks(snapshot)):
+        why = "{} waits: {}".format(*min(waiting.items()))
+    return f"{message}; {why}" if why else message

@@ -14,10 +14,10 @@ from controllers.pool.memory import PoolMemory, PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
 from controllers.pool.observed_disks import sharing_disks
+from controllers.pool.pool_readiness import invalid_spec_status
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reports import report_membership, report_nodes, report_scale_in
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.status import invalid_spec_status
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import retry_unless_done
 from controllers.shared.invalid_spec import InvalidSpec

@@ -11,7 +11,6 @@ from controllers.pool.plan import plan
 from controllers.pool.pools import Pool
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.eviction_budgets import Refusal
@@ -56,7 +55,7 @@ def decide(snapshot: PoolSnapshot, now: datetime) -> Decided | PoolSnapshot:
 def decide_rest(snapshot: PoolSnapshot, now: datetime) -> Decided:
     decided = plan(snapshot, now)
     heals = pool_status(snapshot, decided, now) if decided.healed else None
-    return Decided(snapshot, decided, heals, tuple(with_invalid_scale_in(snapshot)))
+    return Decided(snapshot, decided, heals, tuple(vm for vm in snapshot.active if vm.has_invalid_scale_in))
 
 
 def conclude(

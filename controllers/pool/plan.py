@@ -16,7 +16,8 @@ from controllers.pool.rules import table as rules
 from controllers.pool.rules.autohealing import failing
 from controllers.pool.rules.lifetime import ended
 from controllers.pool.rules.rule import Plan, Step
-from controllers.pool.rules.scaling import SCALE_IN, blocked_reason
+from controllers.pool.rules.scale_in import SCALE_IN
+from controllers.pool.rules.scale_in_candidates import blocked_reason
 from controllers.pool.snapshot import PoolSnapshot
 
 

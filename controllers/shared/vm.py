@@ -225,6 +225,10 @@ class VM(ObjectView):
         return self.scale_in not in UNPROTECTED
 
     @property
+    def has_invalid_scale_in(self) -> bool:
+        return self.scale_in not in (*UNPROTECTED, "Protect")
+
+    @property
     def migrating(self) -> bool:
         return self.printable_status == "Migrating"
 

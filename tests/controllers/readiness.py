@@ -13,9 +13,9 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure as ClaimFailure
 from controllers.migrationpolicy.status import status as policy_status
 from controllers.pool.plan import plan as plan_pool
+from controllers.pool.pool_readiness import invalid_spec_status as invalid_pool_status
 from controllers.pool.pools import parse_pool
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.status import invalid_spec_status as invalid_pool_status
 from controllers.pool.status import pool_status
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import RETRIED_FOR, replica_set_status

@@ -16,8 +16,11 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, RetainedDisk
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, known_time, seconds_until_next
+from poolhouse.api.kinds.pool import RetainedDiskStatus
 from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
+MAX_RETAINED_DISKS = 100
+"""in the status"""
 PAUSE_OF_USED_DISK = timedelta(hours=1)
 """How long a disk that was in use stays before the controller looks again."""
 
@@ -54,6 +57,16 @@ def expires_at(disk: RetainedDisk, limits: RetainedDisks) -> datetime | None:
     if since is None or limits.ttl_seconds is None:
         return None
     return since + timedelta(seconds=limits.ttl_seconds)
+
+
+def retained(snapshot: PoolSnapshot) -> tuple[RetainedDiskStatus, ...]:
+    """The retained disks that the status names."""
+    found = sorted(snapshot.retained_disks, key=lambda disk: disk.name)[:MAX_RETAINED_DISKS]
+    ends = [(disk, expires_at(disk, snapshot.pool.spec.retained_disks)) for disk in found]
+    return tuple(
+        RetainedDiskStatus(name=disk.name, vm=disk.retained_for, expires_at=format_time(end) if end else None)
+        for disk, end in ends
+    )
 
 
 def seconds_until_expiry(snapshot: PoolSnapshot, now: datetime) -> float | None:

@@ -10,7 +10,8 @@ from controllers.pool.rules.removal import REMOVAL
 from controllers.pool.rules.retention import RETENTION
 from controllers.pool.rules.rollout import UPDATES
 from controllers.pool.rules.rule import Rule
-from controllers.pool.rules.scaling import SCALE_IN, SCALE_OUT
+from controllers.pool.rules.scale_in import SCALE_IN
+from controllers.pool.rules.scale_out import SCALE_OUT
 from controllers.pool.rules.steps import STEPS
 from controllers.pool.rules.stored_revisions import REVISIONS
 from controllers.pool.rules.stored_snapshots import SNAPSHOTS

@@ -10,9 +10,10 @@ import pytest
 
 from controllers.pool.actions import Update
 from controllers.pool.plan import plan
+from controllers.pool.pool_readiness import invalid_spec_status
 from controllers.pool.pools import parse_pool
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.status import invalid_spec_status, pool_status
+from controllers.pool.status import pool_status
 from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.api.kinds.metav1 import Condition

@@ -10,7 +10,7 @@ import pytest
 from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.plan import plan
 from controllers.pool.pools import parse_pool
-from controllers.pool.rules.scaling import candidates
+from controllers.pool.rules.scale_in_candidates import candidates
 from controllers.pool.selection import random_rank
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores

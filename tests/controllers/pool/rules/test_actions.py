@@ -25,7 +25,8 @@ from controllers.pool.actions import (
 from controllers.pool.plan import plan
 from controllers.pool.rules.membership import adopt
 from controllers.pool.rules.retention import delete_disks, release_disks, return_disks
-from controllers.pool.rules.scaling import cancel_deletions, save_new_revision
+from controllers.pool.rules.scale_in import cancel_deletions
+from controllers.pool.rules.scale_out import save_new_revision
 from controllers.pool.rules.stored_revisions import adopt_revisions, label_vmis, prune_revisions
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import RetainedDisk

@@ -14,7 +14,7 @@ from controllers.pool.rules.holds import holds
 from controllers.pool.rules.membership import MEMBERSHIP
 from controllers.pool.rules.outdated_disks import OUTDATED_DISKS
 from controllers.pool.rules.rule import Plan, Rule
-from controllers.pool.rules.scaling import SCALE_IN
+from controllers.pool.rules.scale_in import SCALE_IN
 from controllers.pool.rules.stored_revisions import REVISIONS
 from controllers.pool.rules.stored_snapshots import SNAPSHOTS
 from controllers.pool.rules.table import RULES

@@ -8,7 +8,6 @@ import pytest
 
 from controllers.pool.actions import Create, Delete
 from controllers.pool.plan import plan
-from controllers.pool.rules.scaling import with_invalid_scale_in
 from controllers.pool.snapshot import PoolSnapshot
 from tests.controllers.pool.builders import NOW, a_pool, halted, leaving, outline, retained, snapshot, vm, vmi
 
@@ -188,7 +187,7 @@ def test_a_deletion_has_the_uid_and_resource_version_of_the_snapshot() -> None:
 
 def test_vms_with_an_invalid_scale_in_are_found() -> None:
     given = snapshot(2, vm(1, scale_in="Protect"), vm(2, scale_in="protect"), vm(3, scale_in="First"))
-    assert [m.name for m in with_invalid_scale_in(given)] == ["web-2"]
+    assert [m.name for m in given.active if m.has_invalid_scale_in] == ["web-2"]
 
 
 def creates(*ordinals: int) -> list[tuple[str, str]]:

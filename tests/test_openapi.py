@@ -34,6 +34,7 @@ from schemathesis.specs.openapi.checks import (
 from starlette.types import ASGIApp
 
 from controllers.pool import simulate as pool_plans
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.replicaset import observe as replica_sets
 from controllers.replicaset import simulate as set_plans
@@ -190,7 +191,7 @@ def part(*, plans: bool) -> Json:
 async def create_controllers(api: Api) -> ASGIApp:
     stores, sets = await list_pool_stores(api, "shop"), await replica_sets.list_stores(api, "shop")
     of_pools = PlanEndpoint(api, VMS, POOL, InlinePlanner(), pool_plans.answer)
-    of_pools.observe = lambda document: pool_plans.hypothetical_snapshot(stores, document, 250)
+    of_pools.observe = lambda document: hypothetical_snapshot(stores, document, 250)
     of_sets = PlanEndpoint(api, VMIS, REPLICA_SET, InlinePlanner(), set_plans.answer)
     of_sets.observe = lambda document: set_plans.hypothetical_snapshot(sets, document, 250)
     endpoints = {POOL.plan_path: of_pools, REPLICA_SET.plan_path: of_sets}

@@ -4,8 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from controllers.pool import actions
-from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
+from controllers.pool.actions import Action, Create
 from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
 from controllers.pool.rules.retention import release
@@ -13,7 +12,7 @@ from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks
-from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.pool.writes.table import NEEDS, OF_BUDGET, WRITES
 from controllers.sets.budget_writes import without_refusal
 from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.sets.writes import Send, carry_out
@@ -47,10 +46,9 @@ class PoolWriter:
     async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
         to = self.writing(snapshot)
         # The creations are expected before the first await, so that other pools know which disks will be created.
-        self.batches.expect(to.owner, [each for each in plan.actions if isinstance(each, actions.Create)])
-        needs = dict.fromkeys(NEED_REVISION, actions.SaveRevision)
-        outcomes = await carry_out(self.writes, to, plan.actions, needs)
-        budget = merge_outcomes(outcomes.pop(each) for each in (SetEvictionBudget, DeleteEvictionBudget))
+        self.batches.expect(to.owner, [each for each in plan.actions if isinstance(each, Create)])
+        outcomes = await carry_out(self.writes, to, plan.actions, NEEDS)
+        budget = merge_outcomes(outcomes.pop(each) for each in OF_BUDGET)
         found = merge_outcomes((*outcomes.values(), without_refusal(budget)))
         blocked = tuple(to.blocked)
         return PoolOutcome(found.failure, found.retry, found.done, found.not_done, found.error, blocked, budget)

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.pool.apply import PoolWriter
-from controllers.pool.events import PoolEvents
 from controllers.pool.memory import PoolRecords
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observed_disks import sharing_disks
@@ -38,7 +37,6 @@ class PoolChanges:
     stores: Stores
     records: PoolRecords
     writer: PoolWriter
-    events: PoolEvents
     metrics: PoolMetrics
     planner: Planner
     clock: Callable[[], float]
@@ -160,7 +158,7 @@ class PoolChanges:
         if new is not None and new.usable and old is not None and not old.usable:
             pool = self.stores.pools.get((new.namespace, new.pool_name))
             if isinstance(pool, Pool) and pool.uid in self.records.memories:  # this process leads
-                self.events.snapshot_taken(pool, new)
+                self.writer.events.snapshot_taken(pool, new)
 
     def restore_changed(self, enqueue: Enqueue, old: VMRestore | None, new: VMRestore | None) -> None:
         self._created_object_changed(enqueue, old, new)

@@ -8,6 +8,7 @@ from controllers.pool.apply import PoolWriter
 from controllers.pool.collected_disks import find_collected
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.informers import Informers
 from controllers.pool.measure import Measurer
 from controllers.pool.memory import remember_measurement
@@ -83,6 +84,6 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
             pooling.forget()
 
     endpoint = PlanEndpoint(api, VMS, POOL, context.planner, simulate.answer)
-    endpoint.observe = lambda document: simulate.hypothetical_snapshot(stores, document, context.burst)
+    endpoint.observe = lambda document: hypothetical_snapshot(stores, document, context.burst)
     endpoint.complete = stores.instancetypes.complete
     return Component("pool", informers.required, work, answers={POOL.plan_path: endpoint})

@@ -50,9 +50,7 @@ class PoolController:
 
     def __post_init__(self) -> None:
         self.records = pool_records(self.writer.batches, self.stores.owner_of, self.now)
-        self.changes = PoolChanges(
-            self.stores, self.records, self.writer, self.events, self.metrics, self.planner, self.clock
-        )
+        self.changes = PoolChanges(self.stores, self.records, self.writer, self.metrics, self.planner, self.clock)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has seen the VMIs that ended before, and recorded its decisions."""

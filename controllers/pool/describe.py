@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from controllers.pool.rules.steps import resolve, stable_revision, update_limit
+from controllers.pool.rules.steps import resolve, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
 from poolhouse.api.apimachinery.counting import count_noun
@@ -29,7 +29,7 @@ def describe_update(snapshot: PoolSnapshot, now: datetime) -> Json | None:
         "stepsDone": progress.steps_done if progress is not None else 0,
         "partition": kept,
         "analysis": [] if returns or strategy.analysis is None else [_check(each) for each in strategy.analysis.checks],
-        "rollback": list(_triggers(snapshot, strategy)) if stable_revision(snapshot) is not None else [],
+        "rollback": list(_triggers(snapshot, strategy)) if snapshot.stable_revision is not None else [],
         "deadlineSeconds": snapshot.pool.spec.progress_deadline_seconds,
     }
 

@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Container, Iterable, Mapping
 
-from controllers.pool.revisions import DiskTemplates
+from controllers.pool.revision_content import DiskTemplates
 from controllers.shared.names import name_of, parent_and_ordinal
 from controllers.shared.vm import VM
 

@@ -32,7 +32,8 @@ from controllers.pool.import_steps import (
 )
 from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL, Conversion, convert, pool_metadata, revision_spec
 from controllers.pool.pools import POOLS, Pool, parse_pool
-from controllers.pool.revisions import Revision, content, current_revision, parse_revision
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import Revision, current_revision, parse_revision
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.owner_references import controller_reference

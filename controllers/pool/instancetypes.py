@@ -12,12 +12,13 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-from controllers.pool.revisions import Revision, expand_revision
+from controllers.pool.revision_content import vmi_parts
+from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
-from defaulter.instancetypes import MatchedSpecs
-from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kubevirt.live_updates import LiveFields
+from defaulter.instancetypes import MatchedSpecs, expand
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kubevirt.live_updates import LiveFields, read_fields
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.instancetypes import InstancetypeReader
 
@@ -90,7 +91,7 @@ class KnownInstancetypes:
     def _expand(self, revision: Revision, specs: MatchedSpecs) -> Revision:
         known = self._expanded.get(revision.name)
         if known is None or known[0] is not revision or known[1] != specs:
-            known = self._expanded[revision.name] = revision, specs, expand_revision(revision, specs)
+            known = self._expanded[revision.name] = revision, specs, _expand_revision(revision, specs)
         return known[2]
 
     def _matchers(self, snapshot: PoolSnapshot, revision: Revision) -> str:
@@ -131,3 +132,17 @@ def _with_fields(vm: VM, wanted: Revision, expanded: Mapping[str, Revision]) -> 
         given = LiveFields(guest.spec.sockets, guest.spec.memory, guest.spec.placement if given.placement else "")
     live = replace(vm.live, sockets=vm.live.sockets or given.sockets, memory=vm.live.memory or given.memory)
     return replace(vm, live=replace(live, placement=given.placement) if given.placement else live)
+
+
+def _expand_revision(revision: Revision, specs: MatchedSpecs) -> Revision:
+    """The revision with the template that KubeVirt makes of it by the instance type. Its preference still counts as a
+    field of its own, because a change of it requires a restart."""
+    spec = at(revision.expandable, "template", "spec")
+    plain = {key: value for key, value in spec.items() if key != "instancetype"}
+    found = {**plain, "template": expand(spec["template"], specs)}
+    content = {**revision.expandable, "template": {**revision.expandable["template"], "spec": found}}
+    vmi_hash, restart_hash, devices = vmi_parts(content)
+    live = read_fields(at(found, "template", "spec"))
+    adds = live.placement != read_fields(at(plain, "template", "spec")).placement
+    given = replace(live, placement=live.placement if adds else "")
+    return replace(revision, vmi_hash=vmi_hash, restart_hash=restart_hash, devices=devices, live=live, given=given)

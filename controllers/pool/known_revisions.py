@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 
 from controllers.pool.pools import Pool
-from controllers.pool.revisions import Revision, content, new_revision, parse_revision, saved_or_new, without_owner
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import Revision, new_revision, parse_revision, saved_or_new, without_owner
 from controllers.shared.image_sources import ImageSources, Tracked
 from controllers.shared.sources import Source
 from poolhouse.api.apimachinery.unstructured import Json

@@ -11,7 +11,6 @@ from datetime import datetime
 from controllers.pool import analysis
 from controllers.pool.progress import vms_overdue
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.steps import stable_revision
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
@@ -26,7 +25,7 @@ def abort_of(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
     """Why the update to the pool's template is aborted; None if it is not. Without an earlier template that all VMs
     had, no update is aborted."""
     pool, revision = snapshot.pool, snapshot.revision.name
-    if stable_revision(snapshot) is None:
+    if snapshot.stable_revision is None:
         return None
     update = pool.status.update
     known = update.aborted if update is not None and update.revision == revision else None
@@ -42,7 +41,7 @@ def abort_of(snapshot: PoolSnapshot, now: datetime) -> UpdateAbort | None:
 def with_abort(snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:
     """The snapshot in which VMs should have their former template, if the update is aborted. Its pool still has the
     new template."""
-    abort, stable = abort_of(snapshot, now), stable_revision(snapshot)
+    abort, stable = abort_of(snapshot, now), snapshot.stable_revision
     if abort is None or stable is None:
         return snapshot
     return replace(snapshot, revision=stable, revision_saved=True, aborted=(snapshot.revision, abort))

@@ -124,6 +124,12 @@ class PoolSnapshot:
         return {each.label: each for each in (*self.revisions, self.revision)}
 
     @cached_property
+    def stable_revision(self) -> Revision | None:
+        """The last revision that all VMs had; None if it is the pool's own, or is not stored any more."""
+        name = self.pool.status.current_revision
+        return next((each for each in self.revisions if each.name == name != self.revision.name), None)
+
+    @cached_property
     def progress(self) -> UpdateProgress:
         """The progress of this try of the update: nothing after another template, or a retry of an aborted update."""
         known, revision = self.pool.status.update, self.revision.name

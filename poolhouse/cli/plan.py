@@ -211,8 +211,8 @@ def replica_set_answer(snapshot: ReplicaSetSnapshot, now: datetime, max_actions:
 
 
 async def plan_pool(api: Api, document: Json, burst: int) -> Json:
+    from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
     from controllers.pool.list_stores import list_stores
-    from controllers.pool.simulate import hypothetical_snapshot
     from controllers.pool.snapshot import PoolSnapshot
 
     stores = await list_stores(api, document["metadata"]["namespace"])
@@ -223,7 +223,7 @@ async def plan_pool(api: Api, document: Json, burst: int) -> Json:
 
 def pool_snapshot(stores: PoolStores, document: Json, burst: int) -> PoolSnapshot:
     """The pool in the document, with the VMs of the stores. Raises `Failed` for an invalid one."""
-    from controllers.pool.simulate import hypothetical_snapshot
+    from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
     from controllers.shared.invalid_spec import InvalidSpec
 
     snapshot = hypothetical_snapshot(stores, document, burst)

@@ -58,7 +58,7 @@ def current_revision(pool: Json, revisions: list[Json]) -> str:
     """Returns the name of the revision that equals the pool's current spec, because the status may be older. Empty if
     the controller has not created the revision yet. Of revisions that differ only in what DataSources pointed at, it is
     the one in the status, or else the last."""
-    from controllers.pool.revisions import content, content_hash, of_spec
+    from controllers.pool.revision_content import content, content_hash, of_spec
     from poolhouse.api.kinds.pool import PoolSpec
 
     namespace = pool["metadata"]["namespace"]

@@ -91,7 +91,7 @@ async def undo_update(
 def fields_to_restore(revision: Json, pool: Json) -> tuple[Json, bool]:
     """Returns the fields of the pool's spec that a revision determines. If the revision differs from the pool only in
     the images of its DataSources, the template names these images in place of the DataSources, and the flag is true."""
-    from controllers.pool.revisions import content_hash, of_spec
+    from controllers.pool.revision_content import content_hash, of_spec
     from controllers.shared.data_sources import pinned
 
     fields = copy.deepcopy(of_spec(revision))

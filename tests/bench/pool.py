@@ -20,7 +20,8 @@ from controllers.pool import plan as pool_plan
 from controllers.pool import template
 from controllers.pool.observe import observe as observe_pool
 from controllers.pool.pools import POOLS, Pool, parse_pool
-from controllers.pool.revisions import content, current_revision
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import current_revision
 from controllers.pool.stores import Stores
 from controllers.replicaset import observe as set_observe
 from controllers.replicaset import plan as set_plan

@@ -15,12 +15,13 @@ from controllers.pool.actions.base import change_vm
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.reasons import PoolReason
-from controllers.pool.revisions import Revision, content, current_revision
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import Revision, current_revision
 from controllers.pool.rollback import with_abort
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.pool.writes.table import NEEDS, WRITES
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import format_time
@@ -222,7 +223,7 @@ class PoolModel:
         """The cluster after these writes, and those that were not done."""
         not_done, unsaved, blocked = list[Action](), False, False
         for action in sent:
-            needless = (unsaved and isinstance(action, NEED_REVISION)) or (
+            needless = (unsaved and isinstance(action, tuple(NEEDS))) or (
                 blocked and isinstance(action, actions.Create)
             )
             # An abort gives VMs another revision than the pool's own.

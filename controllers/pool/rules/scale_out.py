@@ -14,7 +14,7 @@ from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.rules.autohealing import was_healed
 from controllers.pool.rules.rule import Rule
-from controllers.pool.rules.steps import stable_revision, update_limit, with_template
+from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
@@ -40,7 +40,7 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
-    stable, left = stable_revision(snapshot), _left_for_template(snapshot, now, surges=extra > 0)
+    stable, left = snapshot.stable_revision, _left_for_template(snapshot, now, surges=extra > 0)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
         if len(name) > MAX_NAME:

@@ -23,13 +23,13 @@ from controllers.pool.analysis import (
 )
 from controllers.pool.counts import count_vms
 from controllers.pool.reasons import PoolReason
-from controllers.pool.revisions import Revision, document_hash
+from controllers.pool.revision_content import document_hash
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import UpdateProgress
-from poolhouse.api.kinds.pool_strategies import PauseStep, UpdateProactive, UpdateStep
+from poolhouse.api.kinds.pool_strategies import UpdateProactive, UpdateStep
 
 ALL = "all"
 
@@ -74,7 +74,7 @@ def update_limit(snapshot: PoolSnapshot, now: datetime) -> UpdateLimit:
     if not steps:
         return limit
     reached = not any(snapshot.outdated(vm) for vm in snapshot.active)
-    if reached and (strategy.analysis is None or stable_revision(snapshot) is None):
+    if reached and (strategy.analysis is None or snapshot.stable_revision is None):
         return replace(limit, progress=_all_done(snapshot, steps))
     # All VMs have the template, so only their analysis is left.
     return _with_steps(snapshot, strategy, limit, len(steps) - 1 if reached else 0, now)
@@ -110,12 +110,6 @@ def resolve(value: int | str, replicas: int) -> int:
 @once
 def with_template(snapshot: PoolSnapshot) -> int:
     return sum(not snapshot.outdated(vm) for vm in snapshot.active)
-
-
-def stable_revision(snapshot: PoolSnapshot) -> Revision | None:
-    """The last revision that all VMs had; None if it is the pool's own, or is not stored any more."""
-    name = snapshot.pool.status.current_revision
-    return next((each for each in snapshot.revisions if each.name == name != snapshot.revision.name), None)
 
 
 def promoted_steps(annotation: str, revision: str, steps: int) -> int:
@@ -174,7 +168,8 @@ def _is_over(
     snapshot: PoolSnapshot, step: UpdateStep, allowed: int, since: str | None, passed: bool, now: datetime
 ) -> bool:
     if step.pause is not None and since is not None:
-        return _has_ended(step.pause, since, now)
+        seconds = step.pause.duration_seconds
+        return seconds is not None and now >= parse_time(since) + timedelta(seconds=seconds)
     return passed if step.analysis is not None else _reached(snapshot, allowed)
 
 
@@ -192,11 +187,6 @@ def _at_step(strategy: UpdateProactive, progress: UpdateProgress, allowed: int, 
     end = parse_time(progress.paused_since) + timedelta(seconds=seconds)
     reason = f"{place}: the update is paused until {format_time(end)}"
     return UpdateLimit(allowed, progress, reason, paused, again_seconds=(end - now).total_seconds())
-
-
-def _has_ended(pause: PauseStep, since: str, now: datetime) -> bool:
-    seconds = pause.duration_seconds
-    return seconds is not None and now >= parse_time(since) + timedelta(seconds=seconds)
 
 
 def _allowed(steps: Sequence[UpdateStep], replicas: int, largest: int) -> int:

@@ -4,10 +4,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from controllers.pool import revisions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
+from controllers.pool.revision_content import read
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.sets import writes
 from controllers.shared.subresources import Subresources
@@ -40,7 +40,7 @@ class Templates:
                 document = await self.api.get(CONTROLLER_REVISIONS, *key)
             except NotFound:
                 return None
-            self._known[key] = revisions.read(document)
+            self._known[key] = read(document)
             while len(self._known) > MAX_TEMPLATES:
                 del self._known[next(iter(self._known))]
         return replace(snapshot.pool, spec=snapshot.pool.spec.model_copy(update=self._known[key]))

@@ -23,7 +23,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.Adopt: each(vms.adopt),
     actions.AdoptRevision: each(revisions.adopt, quiet=True),
     actions.PinMachineType: each(revisions.pin_machine_type, quiet=True),
-    # No VM gets a revision that is not stored: see NEED_REVISION.
+    # No VM gets a revision that is not stored: see NEEDS.
     actions.SaveRevision: each(revisions.save, quiet=True),
     actions.Create: creations.create,
     actions.Delete: each(vms.delete, in_bursts=True),
@@ -46,5 +46,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.PruneSnapshot: each(snapshots.prune_snapshot, quiet=True),
     actions.PruneRestore: each(snapshots.prune_restore, quiet=True),
 }
-NEED_REVISION = (actions.Create, actions.Update)
+NEEDS: dict[type[Action], type[Action]] = dict.fromkeys((actions.Create, actions.Update), actions.SaveRevision)
 """Not done if the revision could not be saved: an update compares a VM with the revision that the VM's label names."""
+OF_BUDGET = actions.SetEvictionBudget, actions.DeleteEvictionBudget
+"""Writes whose failure is no failure of the pool."""

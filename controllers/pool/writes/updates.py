@@ -5,6 +5,7 @@ from contextlib import suppress
 from controllers.pool import lost_base, template
 from controllers.pool.actions import Update
 from controllers.pool.disk_templates import disks_by_entry
+from controllers.pool.template_merge import merge_template
 from controllers.pool.writes.context import Writing, read_member
 from controllers.shared.vm import disk_names, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
@@ -52,7 +53,7 @@ async def _merged(to: Writing, a: Update, live: Json) -> Json:
     names = disks_by_entry(here, a.ordinal, to.owner.disk_names)
     replaced = {each.entry: each.new for each in a.replacements}
     new = template.build_vm(to.owner, a.ordinal, snapshot.revision, disks=names | replaced)
-    merged = template.merge_template(live, base, new)
+    merged = merge_template(live, base, new)
     annotations = merged["metadata"].setdefault("annotations", {})
     lost, known = bool(a.before) and base is None, annotations.pop(meta.LEFT_FIELDS, "")
     if left := lost_base.left_fields(merged, new, known, lost=lost):

@@ -12,7 +12,8 @@ from controllers.pool.collected_disks import find_collected, is_complete
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.revisions import content, current_revision
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import current_revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
 from poolhouse.runtime.api import Api

@@ -13,7 +13,8 @@ from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool
-from controllers.pool.revisions import content, current_revision
+from controllers.pool.revision_content import content
+from controllers.pool.revisions import current_revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.revisions import content as contents
-from controllers.pool.revisions import content_hash, current_revision, parse_revision, read, without_owner
+from controllers.pool.revision_content import content as contents
+from controllers.pool.revision_content import content_hash, read
+from controllers.pool.revisions import current_revision, parse_revision, without_owner
 from controllers.pool.template import build_revision
 from poolhouse.runtime.transport import encode
 from tests.controllers.pool.builders import a_pool, template

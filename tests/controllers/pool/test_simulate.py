@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.pool.simulate import answer, hypothetical_snapshot, rows, simulate
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
+from controllers.pool.simulate import answer, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
 from controllers.pool.writes.table import WRITES

@@ -11,10 +11,11 @@ from controllers.pool.actions import Update
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool
 from controllers.pool.power import merge_run_strategy, starts, stops
-from controllers.pool.revisions import Revision, content, current_revision, document_hash
+from controllers.pool.revision_content import content, document_hash
+from controllers.pool.revisions import Revision, current_revision
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.template import merge_template
+from controllers.pool.template_merge import merge_template
 from poolhouse.api.kubevirt.meaning import DATA_VOLUME_SPEC, canonical
 from tests.controllers.pool.builders import NOW, a_pool, halted, snapshot, vm, vmi
 

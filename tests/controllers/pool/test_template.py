@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.template import build_vm, disk_names, merge_template
+from controllers.pool.template import build_vm, disk_names
+from controllers.pool.template_merge import merge_template
 from poolhouse.api.kubevirt.fields import VM_SPEC
 from poolhouse.api.kubevirt.meaning import mean_the_same
 from tests.controllers.pool.builders import REVISION, a_pool, template

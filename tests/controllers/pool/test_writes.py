@@ -12,7 +12,7 @@ from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
-from controllers.pool.writes.table import NEED_REVISION, WRITES
+from controllers.pool.writes.table import NEEDS, WRITES
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.names import has_revision
 from poolhouse.runtime.batch_writer import ExpectedEvents
@@ -55,7 +55,7 @@ def test_writes_come_in_their_order(first: type[Action], then: type[Action], why
 
 def test_what_needs_a_revision_comes_after_its_write() -> None:
     order = list(WRITES)
-    assert all(order.index(actions.SaveRevision) < order.index(each) for each in NEED_REVISION)
+    assert all(order.index(actions.SaveRevision) < order.index(each) for each in NEEDS)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,32 @@
+"""The snapshot of a pool that does not exist, or not in this form."""
+
+from dataclasses import replace
+
+from controllers.pool.actions.snapshots import LATEST_TIME
+from controllers.pool.observe import observe
+from controllers.pool.observed_disks import sharing_disks
+from controllers.pool.pools import InvalidPool, Pool, parse_pool
+from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.sources import POOL_SOURCE
+from controllers.pool.stores import Stores
+from poolhouse.api.apimachinery.unstructured import Json
+
+
+def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
+    """The snapshot of the pool in the document, with the existing VMs and pools."""
+    metadata = {"uid": "", "creationTimestamp": LATEST_TIME, **document["metadata"]}
+    known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
+    if known is not None:
+        metadata |= {
+            "uid": known.uid,
+            "creationTimestamp": known.created_at if isinstance(known, Pool) else LATEST_TIME,
+        }
+        document = {**document, "status": known.status.json()}
+    pool = parse_pool({**document, "metadata": metadata})
+    pools = POOL_SOURCE.store()
+    pools.put(pool.key, pool)
+    for _, other in sharing_disks(stores, pool) if isinstance(pool, Pool) else ():
+        pools.put(other.key, other)
+    found = observe(replace(stores, pools=pools), pool.key, synced=True, failure=None, burst=burst)
+    assert found is not None
+    return found

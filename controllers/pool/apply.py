@@ -1,24 +1,20 @@
 """Carries out the plan of a pool."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 
 from controllers.pool.actions import Action, Create
 from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
-from controllers.pool.rules.retention import release
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.writes.context import Templates, Writing
-from controllers.pool.writes.disks import release_disks
 from controllers.pool.writes.table import NEEDS, OF_BUDGET, WRITES
 from controllers.sets.budget_writes import without_refusal
 from controllers.sets.write_batches import Outcome, WriteBatches, merge_outcomes
 from controllers.sets.writes import Send, carry_out
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
-from controllers.shared.vm import VM
 from poolhouse.runtime.api import Api
 
 
@@ -56,8 +52,3 @@ class PoolWriter:
     def writing(self, snapshot: PoolSnapshot) -> Writing:
         common = self.api, self.batches, self.creator, snapshot.pool, snapshot.burst
         return Writing(*common, snapshot, self.subresources, self.events, self.templates)
-
-    async def release_disks(self, namespace: str, vms: Iterable[VM]) -> Outcome:
-        """Releases the disks of VMs whose pool is gone or has an invalid spec."""
-        releases = [release(vm, "its pool is gone") for vm in vms]
-        return await self.batches.send(None, releases, partial(release_disks, self.api, namespace), quiet=True)

@@ -10,17 +10,17 @@ from controllers.pool.apply import PoolWriter
 from controllers.pool.changes import PoolChanges
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
 from controllers.pool.events import PoolEvents
-from controllers.pool.memory import PoolMemory, PoolRecords, pool_records
+from controllers.pool.memory import PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
 from controllers.pool.observed_disks import sharing_disks
 from controllers.pool.pool_readiness import invalid_spec_status
 from controllers.pool.pools import InvalidPool, Pool
-from controllers.pool.reports import report_membership, report_nodes, report_scale_in
+from controllers.pool.reports import report
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
+from controllers.pool.writes.releases import release_left
 from controllers.sets.write_batches import retry_unless_done
-from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
@@ -80,8 +80,9 @@ class PoolController:
             assert isinstance(pool, Pool)
             return await self._set_aside(pool, error)
         # Without a valid pool, the controller only releases disks of deleted VMs.
-        retry_unless_done(await self.writer.release_disks(key[0], self.stores.awaiting_release(key)))
-        if isinstance(snapshot, InvalidSpec):
+        left = self.stores.awaiting_release(key)
+        retry_unless_done(await release_left(self.writer.api, self.writer.batches, key[0], left))
+        if snapshot is not None:
             return await self._update_status(snapshot, invalid_spec_status(snapshot, self.now()))
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
@@ -114,10 +115,8 @@ class PoolController:
         if self._plans_of_others(pool) != others:
             return 0.0  # they may have used a name of a disk that the snapshot shows as free
         if decided.before_healing is not None:
-            await self._remember_healing(pool, decided.before_healing, memory)
-        report_scale_in(self.events, pool, decided.invalid_scale_in, memory)
-        report_membership(self.events, pool, memory, self.clock(), self.now())
-        report_nodes(self.events, snapshot, memory, self.now())
+            await self._remember_healing(pool, decided.before_healing)
+        report(self.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
         memory.written(snapshot, outcome, self.clock())
@@ -130,7 +129,7 @@ class PoolController:
         self.metrics.acted(pool.key, done.plan.actions)
         if done.plan.healed != decided.plan.healed:
             # A VM that was not replaced must not have a pause.
-            await self._remember_healing(pool, fresh, memory)
+            await self._remember_healing(pool, fresh)
         self.metrics.pool(pool, fresh)
         if done.measure_seconds is not None:
             self.measure_after(pool.key, done.measure_seconds)
@@ -173,13 +172,14 @@ class PoolController:
         pool = await self.writer.templates.pool_with_revision(wanted, found.revision.label)
         return replace(found, pool=pool) if pool is not None else wanted
 
-    async def _remember_healing(self, pool: Pool, fresh: PoolStatus, memory: PoolMemory) -> None:
+    async def _remember_healing(self, pool: Pool, fresh: PoolStatus) -> None:
+        memory = self.records.memory(pool)
         await self.statuses.write(pool, fresh, memory.last_status_write)
         memory.healing = fresh.healing
 
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
         update = await self.statuses.update(pool, fresh, self.records.memory(pool).last_status_write)
-        if update.written and isinstance(pool, InvalidSpec):
+        if update.written and not isinstance(pool, Pool):
             self.events.invalid_spec(pool)
         return update.wait_seconds
 

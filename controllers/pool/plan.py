@@ -13,7 +13,7 @@ from controllers.pool.gates.decide import act, decisions, waiting
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.progress import count_outdated
 from controllers.pool.rules import table as rules
-from controllers.pool.rules.autohealing import failing
+from controllers.pool.rules.healing_status import failing
 from controllers.pool.rules.lifetime import ended
 from controllers.pool.rules.rule import Plan, Step
 from controllers.pool.rules.scale_in import SCALE_IN

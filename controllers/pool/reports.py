@@ -17,14 +17,23 @@ REPORT_SECONDS = 30.0
 """The previous leader has reported older changes of membership."""
 
 
-def report_scale_in(events: PoolEvents, pool: Pool, invalid: Iterable[VM], memory: PoolMemory) -> None:
+def report(
+    events: PoolEvents, snapshot: PoolSnapshot, invalid: Iterable[VM], memory: PoolMemory, clock: float, now: datetime
+) -> None:
+    """`invalid` are the VMs with invalid annotations."""
+    _report_scale_in(events, snapshot.pool, invalid, memory)
+    _report_membership(events, snapshot.pool, memory, clock, now)
+    _report_nodes(events, snapshot, memory, now)
+
+
+def _report_scale_in(events: PoolEvents, pool: Pool, invalid: Iterable[VM], memory: PoolMemory) -> None:
     found = {(vm.uid, vm.scale_in): vm for vm in invalid}
     for each in found.keys() - memory.reported_scale_in:
         events.invalid_scale_in(pool, found[each])
     memory.reported_scale_in = frozenset(found)
 
 
-def report_membership(events: PoolEvents, pool: Pool, memory: PoolMemory, clock: float, now: datetime) -> None:
+def _report_membership(events: PoolEvents, pool: Pool, memory: PoolMemory, clock: float, now: datetime) -> None:
     for name, (attached, at, uid) in memory.membership_changes.items():
         if clock - at < REPORT_SECONDS:
             events.membership_changed(pool, name, attached=attached)
@@ -32,7 +41,7 @@ def report_membership(events: PoolEvents, pool: Pool, memory: PoolMemory, clock:
     memory.membership_changes = {}
 
 
-def report_nodes(events: PoolEvents, snapshot: PoolSnapshot, memory: PoolMemory, now: datetime) -> None:
+def _report_nodes(events: PoolEvents, snapshot: PoolSnapshot, memory: PoolMemory, now: datetime) -> None:
     """Records the outages of nodes and their ends, and the VMs that drains have stopped. The store may not show the
     last ones yet."""
     last, stored = memory.last_status_write, snapshot.pool.status.decisions

@@ -4,19 +4,26 @@ A VirtualMachineRestore stops the VM, and replaces its disks and its spec by tho
 gives the VM its revision and its run strategy again, in one write, and deletes the restore.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
+from functools import partial
 
 from controllers.pool.actions import LabelState, PruneRestore, Restore, Update
 from controllers.pool.disk_templates import format_hashes
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, restore_name
+from controllers.pool.vm_snapshots import VMSnapshot, restore_name
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import known_time, parse_time
 
 
-def requested_restore(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:
+def requested_restore(snapshot: PoolSnapshot, vm: VM) -> Callable[[], Restore] | None:
+    """What begins the restore that the pool must do with this VM; None without a request, or once it is done."""
+    source = _requested(snapshot, vm)
+    return partial(_begin, snapshot, vm, source) if source is not None else None
+
+
+def _requested(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:
     """The snapshot that the pool must restore into this VM; None without a request, or once it is done.
 
     A VM that was not updated since its snapshot keeps what its guest has written since then."""
@@ -37,25 +44,23 @@ def requested_restore(snapshot: PoolSnapshot, vm: VM) -> VMSnapshot | None:
     return max(found, key=lambda each: each.update, default=None)
 
 
-def restore_of(snapshot: PoolSnapshot, vm: VM) -> VMRestore | None:
-    """The restore that replaces the VM's disks now, or has just replaced them."""
-    return snapshot.restores_by_vm.get(vm.uid)
-
-
 def awaits_restore(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether a restore of the VM has begun, or is still to begin."""
-    return restore_of(snapshot, vm) is not None or requested_restore(snapshot, vm) is not None
+    return vm.uid in snapshot.restores_by_vm or _requested(snapshot, vm) is not None
 
 
-def begin(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot) -> Restore:
+def _begin(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot) -> Restore:
     request = snapshot.pool.restore
     ran = vm.should_run or vm.vmi_exists
     reason = f"the update is undone with the snapshot of {source.created_at}"
     return Restore(vm.name, vm.uid, restore_name(vm, request), source.name, request, vm.run_strategy, ran, reason)
 
 
-def continue_restore(snapshot: PoolSnapshot, vm: VM, restore: VMRestore) -> Update | Waiting:
-    """The next step of a restore that has begun."""
+def continued_restore(snapshot: PoolSnapshot, vm: VM) -> Update | Waiting | None:
+    """The next step of the restore that replaces the VM's disks now, or has just replaced them; None without one."""
+    restore = snapshot.restores_by_vm.get(vm.uid)
+    if restore is None:
+        return None
     if restore.complete:
         assert vm.ordinal is not None
         # The annotation still describes the disks of the undone update. Had the snapshot's disks been older than the

@@ -16,10 +16,11 @@ from controllers.pool import live_updates
 from controllers.pool.actions import Restart
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.shared.names import has_revision
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.label_selectors import matches
-from poolhouse.api.kinds.pool_strategies import BasePolicy, SelectionPolicy
+from poolhouse.api.kinds.pool_strategies import BasePolicy, SelectionPolicy, UpdateProactive
 
 
 def disruption_cost(vm: VM) -> int:
@@ -178,3 +179,16 @@ def restart(vm: VM, reason: str) -> Restart:
     assert vm.vmi is not None
     by_subresource = vm.run_strategy in RESTARTED_BY_REQUEST
     return Restart(vm.name, vm.vmi.uid, by_subresource, reason, not (vm.available or vm.held))
+
+
+def update_order(snapshot: PoolSnapshot, behind: list[VM]) -> list[VM]:
+    """VMs whose update has begun come first, because they already count as in progress. Within each group, VMs whose
+    update was refused come last, so that they do not block the others."""
+    chosen = snapshot.pool.spec.update_strategy.chosen
+    policy = chosen.selection_policy if isinstance(chosen, UpdateProactive) else SelectionPolicy()
+    outdated = sort_victims([vm for vm in behind if snapshot.outdated(vm)], policy)
+    outdated.sort(key=lambda vm: has_revision(vm.name, snapshot.revision.label) in snapshot.refused)
+    updated = [vm for vm in behind if not snapshot.outdated(vm)]
+    outdated.sort(key=lambda vm: not is_prepared(snapshot, vm))
+    begun = [vm for vm in updated if update_has_begun(snapshot, vm)]
+    return [*begun, *outdated, *(vm for vm in updated if not update_has_begun(snapshot, vm))]

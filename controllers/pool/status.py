@@ -10,7 +10,7 @@ from controllers.pool.gates.hooks import held
 from controllers.pool.history import history
 from controllers.pool.pool_readiness import readiness
 from controllers.pool.progress import last_progress
-from controllers.pool.rules.autohealing import healing_status
+from controllers.pool.rules.healing_status import healing_status
 from controllers.pool.rules.retention import retained
 from controllers.pool.rules.rule import Plan
 from controllers.pool.rules.steps import is_analysed, update_progress

@@ -26,12 +26,7 @@ from controllers.warmpool.plan import plan
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.snapshot import WarmPoolSnapshot, waits_for_scheduling
-from controllers.warmpool.status import (
-    invalid_spec_status,
-    status,
-    tracked_images,
-    unavailable_status,
-)
+from controllers.warmpool.status import invalid_spec_status, status, tracked_images, unavailable_status
 from controllers.warmpool.status_events import status_events
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool
 from controllers.warmpool.warm_vm import Node, WarmVM, is_unowned, seconds_since

@@ -106,7 +106,8 @@ def _ask(question: str, *, yes: bool, output: str) -> None:
 
 async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[Observed, Conversion | None]:
     """Checks everything before the first write. The conversion is None if the import has begun."""
-    from controllers.pool.import_plan import check, new_pool, plan
+    from controllers.pool.import_check import check
+    from controllers.pool.import_plan import new_pool, plan
     from controllers.pool.import_steps import CannotImport
     from poolhouse.cli.resources import POOLS
 

@@ -7,7 +7,7 @@ from datetime import datetime
 from controllers.pool.actions import Action
 from controllers.pool.gates import table as gates
 from controllers.pool.gates.disruptions import Decision, Disruption, decide
-from controllers.pool.gates.hooks import with_results
+from controllers.pool.gates.hooks import before_stop, with_results
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
@@ -38,7 +38,7 @@ def act(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[list[Action]
         if not isinstance(each.wanted, Disruption):
             found.append(each.action)
             continue
-        answer = gates.hooks(snapshot, now, each.wanted, each.action)
+        answer = before_stop(snapshot, each.wanted.vm, each.action, now)
         if isinstance(answer, Action):
             found.append(answer)
         elif answer:

@@ -7,52 +7,16 @@ A new gate is a function and a row.
 from collections.abc import Callable
 from datetime import datetime
 
-from controllers.pool.actions import Action
 from controllers.pool.gates.before_update import before_update
 from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
-from controllers.pool.gates.hooks import before_stop
+from controllers.pool.gates.healing import disks_at_risk, healing_budget, healing_pause
 from controllers.pool.gates.surge import is_replaced, replacement_reason
+from controllers.pool.gates.updates import new_disk, step, strategy, template_fits
 from controllers.pool.gates.windows import windows
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
-from controllers.pool.replacement import unready_disk
-from controllers.pool.rules.autohealing import (
-    breaker_refusal,
-    budget_refusal,
-    disk_at_risk,
-    pause_refusal,
-    waits_for_window,
-)
-from controllers.pool.rules.rollout import not_updatable, refusal_of_strategy
-from controllers.pool.rules.steps import update_limit, with_template
+from controllers.pool.rules.healing_status import waits_for_window
 from controllers.pool.snapshot import PoolSnapshot
-
-
-def step(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """Steps and a partition let some VMs keep the old template."""
-    limit = update_limit(snapshot, now)
-    if not snapshot.outdated(wanted.vm) or limit.allowed - with_template(snapshot) > taken.updated:
-        return ""
-    return limit.reason or "enough VMs have the template"
-
-
-def template_fits(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """A VM with another name has no template. A disk of the template may belong to somebody else."""
-    return "" if is_replaced(snapshot, wanted.vm) else not_updatable(snapshot, wanted.vm)
-
-
-def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    return refusal_of_strategy(snapshot, wanted)
-
-
-def new_disk(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """A VM that has the template restarts when the disks that replace others are ready."""
-    return "" if snapshot.outdated(wanted.vm) else unready_disk(snapshot, wanted.vm)
-
-
-def disks_at_risk(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """Healing deletes a VM with its disks."""
-    return disk_at_risk(snapshot, wanted.vm)
 
 
 def deadline(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
@@ -92,23 +56,9 @@ def migration(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: 
     return "it is being migrated" if vmi.migrating else f"it was evicted from node {vmi.node}, and moves to another one"
 
 
-def healing_pause(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    return pause_refusal(snapshot, wanted.vm, now) or breaker_refusal(snapshot, now)
-
-
-def healing_budget(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    return budget_refusal(snapshot, len(taken.stopped), now)
-
-
 def snapshot_before(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
     """Takes the snapshot of the VM, and waits until it is ready."""
     return before_update(snapshot, wanted.vm, now) if wanted.updates else ""
-
-
-def hooks(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, action: Action) -> Answer:
-    """The last gate, which is asked about what the others let through: lifecycle hooks hold the VM, and end. A VM that
-    waits for its hooks stays the choice of its rule, and counts as unavailable for the other gates."""
-    return before_stop(snapshot, wanted.vm, action, now)
 
 
 def only(*causes: Cause) -> Callable[[Cause], bool]:

@@ -4,11 +4,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from functools import partial
 
-from controllers.pool.actions import (
-    Action,
-    Delete,
-    RemoveFinalizer,
-)
+from controllers.pool.actions import Action, Delete, RemoveFinalizer
 from controllers.pool.disk_templates import uses_replaced_disk
 from controllers.pool.gates.disruptions import Cause, Disruption
 from controllers.pool.gates.surge import extra_vms, is_replaced

@@ -3,16 +3,12 @@
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
-from controllers.pool.actions import (
-    Action,
-    Create,
-    SaveRevision,
-)
+from controllers.pool.actions import Action, Create, SaveRevision
 from controllers.pool.gates.surge import extra_vms, is_replaced
 from controllers.pool.machine_types import machine_type
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
-from controllers.pool.rules.autohealing import was_healed
+from controllers.pool.rules.healing_status import was_healed
 from controllers.pool.rules.rule import Rule
 from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.snapshot import PoolSnapshot

@@ -2,20 +2,31 @@
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
-from controllers.pool.writes import budgets, creations, disks, hooks, jobs, revisions, snapshots, updates, vms
+from controllers.pool.writes import (
+    budgets,
+    creations,
+    disks,
+    hooks,
+    jobs,
+    retained_disks,
+    revisions,
+    snapshots,
+    updates,
+    vms,
+)
 from controllers.pool.writes.context import Writing, in_namespace
 from controllers.sets.writes import Send, each
 
 
 async def _delete_disks(to: Writing, a: actions.DeleteDisks) -> None:
-    await disks.delete_disks(to.api, to.namespace, to.claim_users, a)
+    await retained_disks.delete_disks(to.api, to.namespace, to.claim_users, a)
 
 
 WRITES: dict[type[Action], Send[Writing]] = {
     # Disks come first: a deleted VM waits for their release, and a new VM must find those that return to it.
     actions.ReleaseDisks: each(in_namespace(disks.release_disks), quiet=True),
-    actions.ReturnDisk: each(in_namespace(disks.return_disk)),
-    actions.DateDisk: each(in_namespace(disks.date_disk), quiet=True),
+    actions.ReturnDisk: each(in_namespace(retained_disks.return_disk)),
+    actions.DateDisk: each(in_namespace(retained_disks.date_disk), quiet=True),
     actions.DeleteDisks: each(_delete_disks),
     # Replaced disks must have no owner before their VM is deleted.
     actions.RetainDisks: each(in_namespace(disks.retain_replaced_disks)),
@@ -30,7 +41,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.Heal: each(vms.heal, in_bursts=True),
     actions.TakeSnapshot: each(snapshots.take_snapshot, in_bursts=True, quiet=True),
     actions.Restore: each(snapshots.restore, in_bursts=True),
-    actions.LabelState: each(in_namespace(disks.label_state)),
+    actions.LabelState: each(in_namespace(retained_disks.label_state)),
     actions.Update: each(updates.update, in_bursts=True),
     actions.LabelVMI: each(revisions.label_vmi, in_bursts=True, quiet=True),
     # A hold that ends frees the annotations of its hooks before another one begins.

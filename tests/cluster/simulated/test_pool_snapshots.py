@@ -11,7 +11,7 @@ import pytest_asyncio
 from controllers.pool.actions import LabelState
 from controllers.pool.pools import POOLS
 from controllers.pool.vm_snapshots import RESTORE_NAME, VM_RESTORES, VM_SNAPSHOTS
-from controllers.pool.writes.disks import label_state
+from controllers.pool.writes.retained_disks import label_state
 from controllers.shared.vm import PERSISTENT_STATE
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import Conflict

@@ -27,8 +27,9 @@ from controllers.pool.pools import POOLS
 from controllers.pool.vm_snapshots import VM_RESTORES
 from controllers.pool.writes.context import Writing
 from controllers.pool.writes.creations import old_disk
-from controllers.pool.writes.disks import release_disks, retain_replaced_disks, return_disk
+from controllers.pool.writes.disks import release_disks, retain_replaced_disks
 from controllers.pool.writes.hooks import hold, set_in_service
+from controllers.pool.writes.retained_disks import return_disk
 from controllers.pool.writes.snapshots import restore
 from controllers.pool.writes.updates import update
 from controllers.pool.writes.vms import adopt, heal, restart, unready_version

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.template import build_vm, disk_names
+from controllers.pool.template import build_vm
 from controllers.pool.template_merge import merge_template
+from controllers.shared.vm import disk_names
 from poolhouse.api.kubevirt.fields import VM_SPEC
 from poolhouse.api.kubevirt.meaning import mean_the_same
 from tests.controllers.pool.builders import REVISION, a_pool, template

@@ -10,19 +10,13 @@ import pytest
 from controllers.pool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.evictions import desired_budget, keep_budget
+from controllers.pool.rules.eviction_budget import desired_budget
+from controllers.pool.rules.evictions import keep_budget
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.sets.eviction_budgets import Refusal, foreign_budget
-from controllers.shared.evictions import (
-    EvictionBudget,
-    VMIChoice,
-    build_budget,
-    parse_budget,
-    selector,
-    treatment,
-)
+from controllers.shared.evictions import EvictionBudget, VMIChoice, build_budget, parse_budget, selector, treatment
 from controllers.shared.vm import VM
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta

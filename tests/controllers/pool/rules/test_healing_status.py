@@ -7,16 +7,10 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.gates.healing import breaker_refusal, budget_refusal
 from controllers.pool.plan import plan
-from controllers.pool.rules.autohealing import (
-    HEALING,
-    breaker_refusal,
-    budget_refusal,
-    disk_at_risk,
-    healing_status,
-    seconds_until_healing,
-    was_healed,
-)
+from controllers.pool.rules.autohealing import HEALING
+from controllers.pool.rules.healing_status import disk_at_risk, healing_status, seconds_until_healing, was_healed
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore
 from controllers.sets.write_batches import Failure

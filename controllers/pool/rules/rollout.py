@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from controllers.pool import live_updates
-from controllers.pool.gates.disruptions import Cause, Disruption, Wanted
+from controllers.pool.gates.disruptions import Disruption, Wanted
 from controllers.pool.gates.waiting import Waiting
 from controllers.pool.power import update_halts
 from controllers.pool.progress import seconds_until_deadline
@@ -45,18 +45,18 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     prepared = prepared and snapshot.outdated(vm)
     if restore is not None:
         return Disruption(vm, "Restore", restore, not vm.halted, updates=True, begun=begun, prepared=prepared)
-    cause: Cause = "Rollback" if snapshot.aborted else "Update"
+    disruption = partial(Disruption, vm, "Rollback" if snapshot.aborted else "Update", begun=begun, prepared=prepared)
     if not snapshot.outdated(vm):
         if why := live_updates.waits_for(snapshot, vm, now):
             return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
         reason = f"the template has changed{_because(live_updates.why_restart(snapshot, vm))}"
-        return Disruption(vm, cause, partial(restart, vm, reason), begun=begun, prepared=prepared)
+        return disruption(partial(restart, vm, reason))
     quiet = why_quiet(snapshot, vm)
     if not quiet and snapshot.pool.live_update == "Require" and not update_halts(snapshot, vm):
         why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
         return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
-    make, moves = partial(update_action, snapshot, vm, quiet, now), bool(quiet) and live_updates.moves(snapshot, vm)
-    return Disruption(vm, cause, make, not quiet, moves=moves, updates=True, begun=begun, prepared=prepared)
+    moves = bool(quiet) and live_updates.moves(snapshot, vm)
+    return disruption(partial(update_action, snapshot, vm, quiet, now), not quiet, moves=moves, updates=True)
 
 
 def _because(why: str) -> str:

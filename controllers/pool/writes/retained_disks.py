@@ -10,7 +10,7 @@ from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.vm import PERSISTENT_STATE, disk_names, is_persistent_state
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.timestamps import format_time
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound
@@ -87,7 +87,7 @@ async def _check_retained(api: Api, namespace: str, disk: str, uid: str, pool_ui
 async def label_state(api: Api, namespace: str, a: LabelState) -> None:
     """Raises Conflict if the restore has not created the claim yet."""
     metadata = (await api.get(PVCS, namespace, a.claim))["metadata"]
-    if at(metadata, "annotations", RESTORE_NAME) != a.restore:
+    if (metadata.get("annotations") or {}).get(RESTORE_NAME) != a.restore:
         raise Conflict(f"{a.claim} is not restored by {a.restore} yet", status=409)
     change = {"resourceVersion": metadata["resourceVersion"], "labels": {PERSISTENT_STATE: a.name}}
     await api.patch(PVCS, namespace, a.claim, {"metadata": change})

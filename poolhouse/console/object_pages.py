@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
 from controllers.pool.rollback import with_abort
 from controllers.pool.snapshot import PoolSnapshot
@@ -143,14 +143,17 @@ def _form(act: Act, target: Target, missing: str) -> Json:
     }
 
 
+def _without_snapshot(found: InvalidSpec[Any] | None) -> list[Part]:
+    """The parts of a set whose spec is invalid, or which the store does not have."""
+    return [Part("invalid", "invalid.html", {"problem": found.problem})] if found is not None else []
+
+
 async def _pool_parts(context: Context, document: Json, query: Query) -> list[Part]:
     state, metadata = context.state, document["metadata"]
     key, now = (metadata["namespace"], metadata["name"]), state.now()
     snapshot = state.pool(key)
-    if isinstance(snapshot, InvalidSpec):
-        return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
     if not isinstance(snapshot, PoolSnapshot):
-        return []
+        return _without_snapshot(snapshot)
     # After an abort, the former template is the one that VMs should have.
     snapshot = await state.compute(with_abort, snapshot, now)
     parts = await _computed(state, pool_page.parts, snapshot, document, query, now)
@@ -171,10 +174,8 @@ async def _replica_set_parts(context: Context, document: Json, query: Query) -> 
     state, metadata = context.state, document["metadata"]
     key, now = (metadata["namespace"], metadata["name"]), state.now()
     snapshot = state.replica_set(key)
-    if isinstance(snapshot, InvalidSpec):
-        return [Part("invalid", "invalid.html", {"problem": snapshot.problem})]
     if not isinstance(snapshot, ReplicaSetSnapshot):
-        return []
+        return _without_snapshot(snapshot)
     return await _computed(state, replica_set_page.parts, snapshot, query, now)
 
 

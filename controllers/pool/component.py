@@ -43,7 +43,6 @@ def _controller(context: ControllerContext, stores: Stores) -> PoolController:
         stores=stores,
         writer=PoolWriter(api, batches, context.creator(VMS), Subresources(api, api.monotonic), events),
         statuses=StatusWriter(api, POOLS, api.monotonic),
-        events=events,
         metrics=PoolMetrics(context.registry),
         planner=context.planner,
         burst=context.burst,

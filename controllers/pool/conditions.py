@@ -12,11 +12,10 @@ from controllers.pool.rules import table as rules
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition
-from controllers.shared.reference_rights import REFERENCES_REFUSED, references_refused
+from controllers.shared.reference_rights import REFERENCES_REFUSED
 from controllers.shared.replica_limits import scaling_limited
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.metav1 import Condition
-from poolhouse.api.kinds.pool import POOL
 
 OPTIONAL = (
     "Paused",
@@ -51,8 +50,6 @@ def conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Co
         yield condition("DisksShared", True, PoolReason.DISK_CONFLICT, _shared_disks(snapshot))
     else:
         yield condition("DisksShared", False, PoolReason.NO_DISK_CONFLICT)
-    reasons = PoolReason.AUTHOR_MAY_NOT_GET, PoolReason.AUTHORS_MAY_GET
-    yield references_refused(snapshot.refused_references, POOL.crd_name, snapshot.pool.name, reasons)
     for rule in rules.RULES:
         yield from rule.conditions(snapshot, plan, now)
     yield progressing(snapshot, plan, now)

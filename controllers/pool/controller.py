@@ -9,7 +9,6 @@ from typing import ParamSpec, TypeVar
 from controllers.pool.apply import PoolWriter
 from controllers.pool.changes import PoolChanges
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
-from controllers.pool.events import PoolEvents
 from controllers.pool.memory import PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
@@ -22,7 +21,6 @@ from controllers.pool.stores import Stores
 from controllers.pool.writes.releases import release_left
 from controllers.sets.write_batches import retry_unless_done
 from controllers.shared.planner import Planner, PlanTooExpensive
-from controllers.shared.reference_rights import ANSWER_SECONDS
 from controllers.shared.status_writer import StatusWriter
 from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.resource import Key
@@ -36,7 +34,6 @@ class PoolController:
     stores: Stores
     writer: PoolWriter
     statuses: StatusWriter[PoolStatus]
-    events: PoolEvents
     metrics: PoolMetrics
     planner: Planner
     burst: int
@@ -116,7 +113,7 @@ class PoolController:
             return 0.0  # they may have used a name of a disk that the snapshot shows as free
         if decided.before_healing is not None:
             await self._remember_healing(pool, decided.before_healing)
-        report(self.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
+        report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
         memory.plans += bool(decided.plan.actions)
         outcome = await self.writer.apply(snapshot, decided.plan)
         memory.written(snapshot, outcome, self.clock())
@@ -136,8 +133,7 @@ class PoolController:
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         retry_unless_done(outcome)
         times = wait, decided.plan.again_seconds, refusal.wait_seconds if refusal is not None else None
-        asks_again = ANSWER_SECONDS if snapshot.refused_references else None
-        return self.records.seconds_until_next(self._writers(pool), *times, asks_again)
+        return self.records.seconds_until_next(self._writers(pool), *times)
 
     async def _decide(self, snapshot: PoolSnapshot, now: datetime) -> Decided:
         decided = await self._planned(snapshot.pool, decide, snapshot, now)
@@ -168,7 +164,7 @@ class PoolController:
         aborted, abort = found.aborted
         known = wanted.pool.status.update
         if known is None or known.revision != aborted.name or known.aborted is None:
-            self.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
+            self.writer.events.update_aborted(wanted.pool, aborted.name, found.revision.name, abort)
         pool = await self.writer.templates.pool_with_revision(wanted, found.revision.label)
         return replace(found, pool=pool) if pool is not None else wanted
 
@@ -180,7 +176,7 @@ class PoolController:
     async def _update_status(self, pool: Pool | InvalidPool, fresh: PoolStatus) -> float | None:
         update = await self.statuses.update(pool, fresh, self.records.memory(pool).last_status_write)
         if update.written and not isinstance(pool, Pool):
-            self.events.invalid_spec(pool)
+            self.writer.events.invalid_spec(pool)
         return update.wait_seconds
 
     def _stored(self, pool: Pool) -> Pool:

@@ -6,6 +6,7 @@ from controllers.pool.rules.holds import holds
 from controllers.pool.rules.lifetime import LIFETIMES
 from controllers.pool.rules.membership import MEMBERSHIP
 from controllers.pool.rules.outdated_disks import OUTDATED_DISKS
+from controllers.pool.rules.references import REFERENCES
 from controllers.pool.rules.removal import REMOVAL
 from controllers.pool.rules.retention import RETENTION
 from controllers.pool.rules.rollout import UPDATES
@@ -17,6 +18,7 @@ from controllers.pool.rules.stored_revisions import REVISIONS
 from controllers.pool.rules.stored_snapshots import SNAPSHOTS
 
 RULES: tuple[Rule, ...] = (
+    REFERENCES,
     MEMBERSHIP,
     RETENTION,
     OUTDATED_DISKS,

@@ -48,6 +48,7 @@ class FakeWriter:
     def __init__(self, outcome: Callable[[Plan], PoolOutcome]) -> None:
         self.outcome = outcome
         self.batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
+        self.events = cast(PoolEvents, None)
         self.statuses = RecordedStatuses()
         self.subresources = Subresources(cast(Api, None), lambda: 0.0)
 
@@ -78,7 +79,6 @@ def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolControlle
         stores=stores,
         writer=cast(PoolWriter, writer),
         statuses=writer.statuses,
-        events=cast(PoolEvents, None),
         metrics=PoolMetrics(registry),
         planner=InlinePlanner(),
         burst=250,
@@ -134,7 +134,7 @@ async def test_one_event_reports_a_change_of_membership(
 ) -> None:
     telling, now = Telling(), 0.0
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    controller.events, controller.clock = cast(PoolEvents, telling), lambda: now
+    controller.writer.events, controller.clock = cast(PoolEvents, telling), lambda: now
     for old, new in changes:
         controller.changes.vm_changed(lambda key, pause: None, old, new)
     now = seconds

@@ -83,7 +83,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     controller, telling = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), Telling()
     stores = controller.stores
     controller.stores = replace(stores, cluster=replace(stores.cluster, settings=ClusterSettings))
-    controller.events = cast(PoolEvents, telling)
+    controller.writer.events = cast(PoolEvents, telling)
     stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):

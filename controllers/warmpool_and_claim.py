@@ -187,7 +187,8 @@ class WarmPoolControllers:
         demand.subscribe(self._controller.demand_changed)
         enqueue_after_changes(context.limits, pools, self._enqueue)
         self._informers = informers
-        informers.data_sources.subscribe(self._controller.data_source_changed)
+        informers.data_sources.subscribe_served(self.enqueue_all)
+        informers.data_sources.subscribe_objects(self._controller.data_source_changed)
         informers.budgets.subscribe_objects(self._controller.budget_changed)
         informers.kubevirts.subscribe(self.enqueue_all)
 

@@ -1,12 +1,12 @@
 """Maps changes of objects to the pools that they concern, and remembers what only the change tells."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from controllers.pool.apply import PoolWriter
 from controllers.pool.memory import PoolRecords
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observed_disks import sharing_disks
+from controllers.pool.observed_disks import others_with_disks_of, waiting_for_disks_of
 from controllers.pool.outages import open_outages
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.revisions import Revision
@@ -14,7 +14,6 @@ from controllers.pool.sources import vmis_by_pool
 from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.evictions import EvictionBudget
-from controllers.shared.names import parent_and_ordinal
 from controllers.shared.planner import Planner
 from controllers.shared.sources import Node
 from controllers.shared.vm import VM, RetainedDisk
@@ -40,7 +39,6 @@ class PoolChanges:
     metrics: PoolMetrics
     planner: Planner
     clock: Callable[[], float]
-    _serves_snapshots: bool = False
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
         self.records.set_changed(old, new)
@@ -49,8 +47,8 @@ class PoolChanges:
             known.adopt(old.status, new)
         if _disks_of(old) != _disks_of(new):
             for pool in (old, new):
-                for _, other in sharing_disks(self.stores, pool) if isinstance(pool, Pool) else ():
-                    enqueue(other.key, 0.0)
+                for key in waiting_for_disks_of(self.stores, pool) if isinstance(pool, Pool) else ():
+                    enqueue(key, 0.0)
         for each in (old, new):
             if each is not None:
                 enqueue(each.key, 0.0)
@@ -67,7 +65,7 @@ class PoolChanges:
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, 0 if at_once else self._gather_seconds(key))
         if old is None or new is None or new.disks != old.disks:
-            for key in set[Key]().union(*map(self._pools_with_disks_of, views)):
+            for key in set[Key]().union(*(others_with_disks_of(self.stores, vm) for vm in views)):
                 enqueue(key, GATHER_SECONDS)
 
     def _gather_seconds(self, key: Key) -> float:
@@ -88,12 +86,6 @@ class PoolChanges:
         for vm, attached in ((old, False), (new, True)):
             if memory := self.records.memory_of_owner(vm):
                 memory.membership_changes[vm.name] = attached, self.clock(), vm.uid
-
-    def _pools_with_disks_of(self, vm: VM) -> set[Key]:
-        """Keys of other pools whose VMs could get disks with the same names."""
-        names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
-        pools = (pool for name in names for pool in self.stores.pools.by("disk", (vm.namespace, name)))
-        return {pool.key for pool in pools if pool.uid != vm.owner_uid}
 
     def vmi_changed(self, enqueue: Enqueue, old: VMI | None, new: VMI | None) -> None:
         key = next(each.key for each in (new, old) if each is not None)
@@ -144,11 +136,8 @@ class PoolChanges:
             if pool.namespace == found.namespace:
                 enqueue(pool.key, GATHER_SECONDS)
 
-    def snapshots_served(self, enqueue: Enqueue, served: bool) -> None:
+    def snapshots_served(self, enqueue: Enqueue) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""
-        if served == self._serves_snapshots:
-            return
-        self._serves_snapshots = served
         for pool in self.stores.pools.all():
             if isinstance(pool, Pool) and pool.takes_snapshots:
                 enqueue(pool.key, 0.0)
@@ -179,23 +168,33 @@ class PoolChanges:
     def revision_changed(self, enqueue: Enqueue, old: Revision | None, new: Revision | None) -> None:
         """Reconciles the pool of a revision that somebody has deleted, or whose owner somebody has removed."""
         if old is not None and (new is None or new.pool_uid != old.pool_uid):
-            for pool in self.stores.pools.all():
-                if pool.uid == old.pool_uid:
-                    enqueue(pool.key, GATHER_SECONDS)
+            for pool in self.stores.pools.by("uid", old.pool_uid):
+                enqueue(pool.key, GATHER_SECONDS)
 
-    def data_volumes_changed(self, enqueue: Enqueue) -> None:
-        for vm in self.stores.waiting_for_disks():
+    def data_volumes_served(self, enqueue: Enqueue) -> None:
+        self._enqueue_waiting(enqueue, self.stores.waiting_for_disks())
+
+    def data_volume_changed(self, enqueue: Enqueue, key: Key) -> None:
+        self._enqueue_waiting(enqueue, self.stores.waiting_for_disk(key))
+
+    def _enqueue_waiting(self, enqueue: Enqueue, vms: Iterable[VM]) -> None:
+        for vm in vms:
             for key in _pools_of(vm):
                 enqueue(key, GATHER_SECONDS)
 
-    def data_sources_changed(self, enqueue: Enqueue) -> None:
-        for pool in self.stores.pools.by("tracking", True):
+    def data_sources_served(self, enqueue: Enqueue) -> None:
+        for pool in self.stores.pools.all():
+            if isinstance(pool, Pool) and pool.tracked:
+                enqueue(pool.key, GATHER_SECONDS)
+
+    def data_source_changed(self, enqueue: Enqueue, key: Key) -> None:
+        for pool in self.stores.pools.by("tracking", key):
             enqueue(pool.key, GATHER_SECONDS)
 
     def disk_changed(self, enqueue: Enqueue, old: RetainedDisk | None, new: RetainedDisk | None) -> None:
         for each in (old, new):
             if each is not None:
-                enqueue((each.namespace, parent_and_ordinal(each.retained_for)[0]), GATHER_SECONDS)
+                enqueue(each.pool_key, GATHER_SECONDS)
 
 
 def _zone_of(pool: Pool, node: Node | None) -> str:

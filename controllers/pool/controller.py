@@ -1,6 +1,7 @@
 """Reconciles pools."""
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -12,7 +13,7 @@ from controllers.pool.decide import Decided, conclude, decide, decide_rest, what
 from controllers.pool.memory import PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
-from controllers.pool.observed_disks import sharing_disks
+from controllers.pool.observed_disks import share_disks
 from controllers.pool.pool_readiness import invalid_spec_status
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reports import report
@@ -42,6 +43,8 @@ class PoolController:
     find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
+    acted_meanwhile: list[set[Key]] = field(default_factory=list)
+    """for each plan that is being made, the disks (namespace, name) of the pools that have acted since it began"""
     records: PoolRecords = field(init=False)
     changes: PoolChanges = field(init=False)
 
@@ -100,21 +103,23 @@ class PoolController:
     def _writers(self, pool: Pool) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools with the same disk names. Otherwise
         two pools could use a name at the same time."""
-        return {pool.uid, *(other.uid for _, other in sharing_disks(self.stores, pool))}
+        awaited = self.records.expectations.owners()
+        return {pool.uid, *(uid for uid in awaited if share_disks(self.stores, pool, uid))}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         self.metrics.follow(pool.key)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
-        others = self._plans_of_others(pool)
-        decided = await self._decide(snapshot, now)
+        with self._noting_actions() as acted:
+            decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        if self._plans_of_others(pool) != others:
-            return 0.0  # they may have used a name of a disk that the snapshot shows as free
+        if acted.intersection(_disks(pool)):
+            return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
         if decided.before_healing is not None:
             await self._remember_healing(pool, decided.before_healing)
         report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
-        memory.plans += bool(decided.plan.actions)
+        if decided.plan.actions:
+            self.note_actions(pool)
         outcome = await self.writer.apply(snapshot, decided.plan)
         memory.written(snapshot, outcome, self.clock())
         refusal = memory.refused_budget.seen(self.clock())
@@ -146,10 +151,18 @@ class PoolController:
     async def _planned(self, pool: Pool, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await self.planner.run(("pool", pool.key), function, *arguments, **named)
 
-    def _plans_of_others(self, pool: Pool) -> dict[str, int]:
-        """By UID of the pools with the same disk names, how many plans with actions they have had."""
-        others = {other.uid for _, other in sharing_disks(self.stores, pool)}
-        return {uid: memory.plans for uid in others if (memory := self.records.memories.get(uid)) is not None}
+    @contextmanager
+    def _noting_actions(self) -> Iterator[set[Key]]:
+        acted = set[Key]()
+        self.acted_meanwhile.append(acted)
+        try:
+            yield acted
+        finally:
+            self.acted_meanwhile = [each for each in self.acted_meanwhile if each is not acted]
+
+    def note_actions(self, pool: Pool) -> None:
+        for acted in self.acted_meanwhile:
+            acted.update(_disks(pool))
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
         has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))
@@ -183,3 +196,7 @@ class PoolController:
         """The pool with the stored status. A snapshot has what the memory adds to it, which may not be written yet."""
         stored = self.stores.pools.get(pool.key)
         return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
+
+
+def _disks(pool: Pool) -> set[Key]:
+    return {(pool.namespace, disk) for disk in pool.disk_names}

@@ -52,8 +52,14 @@ class DiskState(NamedTuple):
     """empty if it does not exist, or if CDI has not looked at it"""
     message: str = ""
     """why it does not proceed, in the words of CDI or its importer"""
-    left: Key | None = None
-    """namespace and name, if it is `is_left`"""
+    left: bool = False
+    """whether it is `is_left`"""
+    key: Key = ("", "")
+
+    @property
+    def unseen(self) -> bool:
+        """Whether it does not exist, or CDI has not looked at it."""
+        return not (self.phase or self.message or self.left)
 
     @property
     def starts_vm(self) -> bool:
@@ -75,13 +81,13 @@ def parse_disk_state(volume: Json) -> DiskState:
     stopped = (found[kind] for kind in ("Running", "Bound") if kind in found and found[kind].get("status") == "False")
     message = next((text(each, "message") for each in stopped if each.get("message")), "")
     phase = text(volume, "status", "phase")
-    left = object_key(volume) if is_left(volume.get("metadata") or {}) else None
-    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "", left)
+    left, key = is_left(volume.get("metadata") or {}), object_key(volume)
+    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "", left, key)
 
 
 def _by_namespace_if_left(state: DiskState) -> Iterator[Hashable]:
     if state.left:
-        yield state.left[0]
+        yield state.key[0]
 
 
 DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"left": _by_namespace_if_left})

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controllers.pool.actions.snapshots import LATEST_TIME
 from controllers.pool.observe import observe
-from controllers.pool.observed_disks import sharing_disks
+from controllers.pool.observed_disks import oldest_with
 from controllers.pool.pools import InvalidPool, Pool, parse_pool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.sources import POOL_SOURCE
@@ -25,8 +25,10 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSna
     pool = parse_pool({**document, "metadata": metadata})
     pools = POOL_SOURCE.store()
     pools.put(pool.key, pool)
-    for _, other in sharing_disks(stores, pool) if isinstance(pool, Pool) else ():
-        pools.put(other.key, other)
+    for disk in pool.disk_names if isinstance(pool, Pool) else ():
+        oldest = oldest_with(stores, pool.namespace, disk)
+        if oldest is not None and oldest.key != pool.key:
+            pools.put(oldest.key, oldest)
     found = observe(replace(stores, pools=pools), pool.key, synced=True, failure=None, burst=burst)
     assert found is not None
     return found

@@ -11,7 +11,7 @@ from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SO
 from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE, SnapshotStores
 from controllers.shared.component import ControllerContext
-from controllers.shared.sources import NODE_SOURCE
+from controllers.shared.sources import NODE_SOURCE, key_of
 
 
 class Informers:
@@ -47,10 +47,12 @@ class Informers:
         self.nodes.subscribe(partial(changes.node_changed, enqueue))
         self.revisions.subscribe(partial(changes.revision_changed, enqueue))
         self.disks.subscribe(partial(changes.disk_changed, enqueue))
-        self.snapshots.subscribe(lambda: changes.snapshots_served(enqueue, self.snapshots.served))
+        self.snapshots.subscribe_served(partial(changes.snapshots_served, enqueue))
         self.snapshots.subscribe_objects(partial(changes.snapshot_changed, enqueue))
         self.restores.subscribe_objects(partial(changes.restore_changed, enqueue))
         self.budgets.subscribe_objects(partial(changes.budget_changed, enqueue))
-        self.data_sources.subscribe(partial(changes.data_sources_changed, enqueue))
-        self.data_volumes.subscribe(partial(changes.data_volumes_changed, enqueue))
+        self.data_sources.subscribe_served(partial(changes.data_sources_served, enqueue))
+        self.data_sources.subscribe_objects(lambda *found: changes.data_source_changed(enqueue, key_of(*found)))
+        self.data_volumes.subscribe_served(partial(changes.data_volumes_served, enqueue))
+        self.data_volumes.subscribe_objects(lambda *found: changes.data_volume_changed(enqueue, key_of(*found)))
         self.kubevirts.subscribe(partial(changes.cluster_changed, enqueue))

@@ -15,8 +15,8 @@ from poolhouse.runtime.store import Store
 
 
 def _by_pool(revision: Revision) -> Iterator[Hashable]:
-    """By the UID of the pool, and those without an owner by the empty text."""
-    yield revision.pool_uid
+    """By the UID of the pool, and those without an owner by their namespace."""
+    yield revision.pool_uid or (revision.namespace, "")
 
 
 REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": _by_pool})
@@ -31,7 +31,7 @@ class KnownRevisions:
 
     def of(self, pool: Pool) -> tuple[Revision, ...]:
         """The stored revisions of the pool."""
-        lost = without_owner(pool.name, pool.uid, self.stored.by("owner", ""))
+        lost = without_owner(pool.name, pool.uid, self.stored.by("owner", (pool.namespace, "")))
         return (*self.stored.by("owner", pool.uid), *lost)
 
     def current(self, pool: Pool) -> tuple[Revision, bool]:

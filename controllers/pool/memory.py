@@ -92,8 +92,6 @@ class PoolMemory(Memory):
     deleted_vms: DeletedVMs = field(default_factory=DeletedVMs)
     reported_scale_in: frozenset[tuple[str, str]] = frozenset()
     """(UID of the VM, value) of invalid poolhouse.dev/scale-in annotations that have an event"""
-    plans: int = 0
-    """number of plans with actions since this process leads"""
     membership_changes: dict[str, tuple[bool, float, str]] = field(default_factory=dict)
     """VMs that were attached (True) or detached (False), with the time and the VM's UID, until an event reports it"""
 

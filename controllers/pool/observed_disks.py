@@ -5,27 +5,49 @@ from collections.abc import Iterable, Iterator
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.pools import Pool
 from controllers.pool.reasons import PoolReason
+from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM, RetainedDisk
 from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.runtime.resource import Key
 
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
 """KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
 
 
-def sharing_disks(stores: Stores, pool: Pool) -> Iterator[tuple[str, Pool]]:
-    """Other pools whose template has a disk of the same name, with that name."""
-    for disk in sorted(pool.disk_names):
-        for other in stores.pools.by("disk", (pool.namespace, disk)):
-            if isinstance(other, Pool) and other.uid != pool.uid:
-                yield disk, other
+def oldest_with(stores: Stores, namespace: str, disk: str) -> Pool | None:
+    """The oldest pool whose template has a disk of this name. Only this pool creates VMs with such disks."""
+    oldest = stores.pools.first("disk", (namespace, disk))
+    return oldest if isinstance(oldest, Pool) else None
+
+
+def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
+    """The pools that wait for a disk name of this pool, which was or is the oldest one with it."""
+    for disk in pool.disk_names:
+        oldest = oldest_with(stores, pool.namespace, disk)
+        if oldest is not None and age_of(pool) <= age_of(oldest):
+            yield from (other.key for other in stores.pools.by("disk", (pool.namespace, disk)))
+
+
+def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
+    """Other pools that could create VMs with disks of the same names."""
+    names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
+    pools = (oldest_with(stores, vm.namespace, name) for name in names)
+    return {pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid}
+
+
+def share_disks(stores: Stores, pool: Pool, other_uid: str) -> bool:
+    """Whether the templates of the pool and of another one have a disk of the same name."""
+    others = (each for each in stores.pools.by("uid", other_uid) if each.namespace == pool.namespace)
+    return any(not pool.disk_names.isdisjoint(each.disk_names) for each in others if isinstance(each, Pool))
 
 
 def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
-    for disk, other in sharing_disks(stores, pool):
-        if (other.created_at, other.name) < (pool.created_at, pool.name):
+    for disk in sorted(pool.disk_names):
+        other = oldest_with(stores, pool.namespace, disk)
+        if other is not None and other.uid != pool.uid and age_of(other) < age_of(pool):
             return Failure(
                 PoolReason.DISK_CONFLICT,
                 f"dataVolumeTemplate {disk} is also pool {other.name}'s, and VMs of both would write to one disk: "
@@ -39,11 +61,11 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
     at_start = at(pool.spec.template, "metadata", "annotations", CREATE_AT_ONCE) == "false"
     found = (
         (disk, state)
-        for vm in stores.waiting_for_disks()
+        for vm in stores.waiting_for_disks(pool.key)
         if vm.owner_uid == pool.uid and (vm.printable_status == DATA_VOLUME_ERROR or not at_start)
         for disk in vm.disks
         if (state := stores.disk_state((vm.namespace, disk))) is not None and not state.starts_vm
-        if state != DiskState() or not (at_start or (vm.namespace, disk) in stores.collected)
+        if not state.unseen or not (at_start or (vm.namespace, disk) in stores.collected)
     )
     return dict(found)
 
@@ -56,16 +78,16 @@ def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> d
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    for name in pool.disk_names:
-        for vm in stores.vms.by("disk", (pool.namespace, name)):
-            if vm.owner_uid != pool.uid:
-                found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
+    vms = {vm.key: vm for name in pool.disk_names for vm in stores.vms.by("disk", (pool.namespace, name))}
+    for vm in vms.values():
+        if vm.owner_uid != pool.uid:
+            found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
     return found | dict.fromkeys(_left_disks(stores, pool), "which a deleted VM has left")
 
 
 def _left_disks(stores: Stores, pool: Pool) -> list[str]:
     """Disks with a name of the pool that deleted VMs have left, and that no VM uses."""
-    left = {state.left[1] for state in stores.left_disks(pool.namespace) if state.left}
+    left = {state.key[1] for state in stores.left_disks(pool.namespace) if state.left}
     names = pool.disk_names if left else ()
     for name in names:
         for vm in stores.vms.by("disk", (pool.namespace, name)):

@@ -68,6 +68,7 @@ class Revision:
     """the content, if its template has an instance type"""
     given: LiveFields = field(default_factory=LiveFields, compare=False)
     """the live-updatable fields that the instance type gives; a placement only if it adds to the template's"""
+    namespace: str = field(default="", compare=False)
     owned: bool = field(default=True, compare=False)
     """False for a revision of the pool that has lost its owner."""
 
@@ -149,4 +150,5 @@ def _revision(name: str, pool_uid: str, number: int, content: Json, namespace: s
         devices=devices,
         matchers=(matchers := matchers_of(at(local, "template", "spec") or {})),
         expandable=local if matchers else {},
+        namespace=namespace,
     )

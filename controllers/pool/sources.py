@@ -10,9 +10,19 @@ from controllers.shared.vm import DATA_VOLUME_ERROR, VM, parse_retained_disk, pa
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
+from poolhouse.runtime.store import OrderedIndex
 
 WAITS_FOR_DISKS = frozenset({DATA_VOLUME_ERROR, "Provisioning", "WaitingForVolumeBinding"})
 """printable statuses of a VM that cannot start because of a DataVolume"""
+
+
+def age_of(pool: Pool | InvalidPool) -> tuple[str, str]:
+    """The order of pools whose templates have a disk of the same name: the oldest pool keeps it."""
+    return (pool.created_at, pool.name) if isinstance(pool, Pool) else ("", pool.name)
+
+
+def pools_by_uid(pool: Pool | InvalidPool) -> Iterator[Hashable]:
+    yield pool.uid
 
 
 def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
@@ -23,9 +33,9 @@ def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
 
 
 def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
-    """Index of the pools that track DataSources."""
-    if isinstance(pool, Pool) and pool.tracked:
-        yield True
+    """Index of pools by the DataSources that they track."""
+    if isinstance(pool, Pool):
+        yield from pool.tracked.values()
 
 
 def by_owner(vm: VM) -> Iterator[Hashable]:
@@ -52,6 +62,17 @@ def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
         yield True
 
 
+def by_pool_if_waiting(vm: VM) -> Iterator[Key]:
+    for _ in by_waiting_for_disks(vm):
+        yield vm.namespace, vm.pool_name
+
+
+def by_disk_if_waiting(vm: VM) -> Iterator[Key]:
+    for _ in by_waiting_for_disks(vm):
+        for disk in vm.disks:
+            yield vm.namespace, disk
+
+
 def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
     """Index of VMIs by the pool in their label: (namespace, name). A copy of a VM has this label, too."""
     if name := vmi.labels.get(meta.POOL):
@@ -59,7 +80,9 @@ def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
 
 
 POOL_SOURCE: Source[Pool | InvalidPool] = Source(
-    POOLS, parse_pool, {"disk": pools_by_disk, "tracking": pools_by_tracking}
+    POOLS,
+    parse_pool,
+    {"uid": pools_by_uid, "disk": OrderedIndex(pools_by_disk, age_of), "tracking": pools_by_tracking},
 )
 VM_SOURCE = Source(
     VMS,
@@ -69,6 +92,8 @@ VM_SOURCE = Source(
         "base_name": by_base_name,
         "disk": by_disk,
         "waiting_for_disks": by_waiting_for_disks,
+        "pool_if_waiting": by_pool_if_waiting,
+        "disk_if_waiting": by_disk_if_waiting,
         "live_update": by_live_update,
     },
 )

@@ -64,17 +64,25 @@ class Stores:
     def queue(self) -> MigrationQueue:
         return queue_of(map(self._with_vmi, self.vms.by("live_update", True)))
 
-    def waiting_for_disks(self) -> Iterator[VM]:
-        """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops."""
-        return iter(self.vms.by("waiting_for_disks", True))
+    def waiting_for_disks(self, pool_key: Key | None = None) -> list[VM]:
+        """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops: of
+        the pool, or all."""
+        if pool_key is not None:
+            return self.vms.by("pool_if_waiting", pool_key)
+        return self.vms.by("waiting_for_disks", True)
+
+    def waiting_for_disk(self, disk: Key) -> list[VM]:
+        return self.vms.by("disk_if_waiting", disk)
 
     def without_data_volume(self, pool_key: Key | None = None) -> list[Key]:
         """Disks of the pool, or of all pools, that replace others and whose DataVolume is missing."""
-        vms = (vm for vm in self.waiting_for_disks() if vm.replaced_disks and vm.pool_name)
-        keys = [
-            (vm.namespace, disk) for vm in vms if pool_key in (None, (vm.namespace, vm.pool_name)) for disk in vm.disks
-        ]
-        return [key for key in keys if key not in self.collected and self.disk_state(key) == DiskState()]
+        vms = (vm for vm in self.waiting_for_disks(pool_key) if vm.replaced_disks and vm.pool_name)
+        keys = ((vm.namespace, disk) for vm in vms for disk in vm.disks)
+        return [key for key in keys if key not in self.collected and self._is_unseen(key)]
+
+    def _is_unseen(self, disk: Key) -> bool:
+        state = self.disk_state(disk)
+        return state is not None and state.unseen
 
     def foreign_vmis(self, pool: Pool) -> tuple[str, ...]:
         """UIDs of VMIs that have the label of the pool's VMIs, and are none of them: of VMs that have left the pool, of

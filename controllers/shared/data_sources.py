@@ -29,6 +29,10 @@ class DataSource:
     source_name: str = ""
 
     @property
+    def key(self) -> Key:
+        return self.namespace, self.name
+
+    @property
     def source(self) -> Json | None:
         if not self.kind:
             return None

@@ -10,7 +10,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import NODES, Resource, object_key
+from poolhouse.runtime.resource import NODES, Key, Resource, object_key
 from poolhouse.runtime.store import Store
 
 DATA_VOLUMES = Resource("cdi.kubevirt.io", "v1beta1", "datavolumes", "DataVolume")
@@ -70,6 +70,16 @@ class ListedStore(Generic[V]):
 
     def by(self, index: str, value: Hashable) -> Iterable[V]:
         return self.store.by(index, value) if self.served else ()
+
+
+class Keyed(Protocol):
+    @property
+    def key(self) -> Key: ...
+
+
+def key_of(old: Keyed | None, new: Keyed | None) -> Key:
+    """The namespace and name of an object that has changed. One of the views may be missing."""
+    return next(each.key for each in (new, old) if each is not None)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,11 @@ class RetainedDisk:
     """the annotation poolhouse.dev/used-at"""
     deleting: bool = False
 
+    @property
+    def pool_key(self) -> tuple[str, str]:
+        """of the pool that the name of its VM belongs to"""
+        return self.namespace, parent_and_ordinal(self.retained_for)[0]
+
 
 def parse_retained_disk(document: Json) -> RetainedDisk:
     metadata = document["metadata"]

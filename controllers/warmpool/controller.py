@@ -7,11 +7,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from controllers.sets.write_batches import Failure, error_message, retry_unless_done
-from controllers.shared.data_sources import Sources, describe_changes
+from controllers.shared.data_sources import DataSource, Sources, describe_changes
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.image_sources import Tracked
 from controllers.shared.planner import Planner, PlanTooExpensive
 from controllers.shared.replica_limits import excess
+from controllers.shared.sources import key_of
 from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
@@ -311,7 +312,7 @@ class WarmPoolController:
             memory.failures = memory.failures.tested(self.now(), pool.spec.refill, gone.pool_uid)
 
     def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
-        key = next(each.key for each in (new, old) if each is not None)
+        key = key_of(old, new)
         self._enqueue_pool_of(self.cache.vms.get(key))
 
     def budget_changed(self, old: EvictionBudget | None, new: EvictionBudget | None) -> None:
@@ -321,8 +322,8 @@ class WarmPoolController:
             for pool in self.stores.pools.by("namespace", found.namespace):
                 self.enqueue(pool.key, BATCH_SECONDS)
 
-    def data_source_changed(self) -> None:
-        for pool in self.stores.pools.by("tracking", True):
+    def data_source_changed(self, old: DataSource | None, new: DataSource | None) -> None:
+        for pool in self.stores.pools.by("tracking", key_of(old, new)):
             self.enqueue(pool.key, BATCH_SECONDS)
 
     def node_changed(self, old: Node | None, new: Node | None) -> None:

@@ -251,7 +251,7 @@ SOURCE: Source[WarmPool | InvalidWarmPool] = Source(
     {
         "namespace": lambda pool: [pool.namespace],
         "uid": lambda pool: [pool.uid],
-        "tracking": lambda pool: [True] if isinstance(pool, WarmPool) and pool.tracked else [],
+        "tracking": lambda pool: pool.tracked.values() if isinstance(pool, WarmPool) else (),
     },
 )
 

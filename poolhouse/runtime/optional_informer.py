@@ -77,6 +77,7 @@ class OptionalInformer(Generic[V]):
         self._informer: Informer[V] | None = None
         """the running informer, once it is synced"""
         self._subscribers: list[Callable[[], None]] = []
+        self._on_served: list[Callable[[], None]] = []
         self._handlers: list[Callable[[V | None, V | None], None]] = []
         self._settled = asyncio.Event()
         self._running = asyncio.Lock()
@@ -93,6 +94,10 @@ class OptionalInformer(Generic[V]):
     def subscribe(self, changed: Callable[[], None]) -> None:
         """Calls `changed()` when an object or `known` changes."""
         self._subscribers.append(changed)
+
+    def subscribe_served(self, changed: Callable[[], None]) -> None:
+        """Calls `changed()` when `known` or `served` changes."""
+        self._on_served.append(changed)
 
     def subscribe_objects(self, changed: Callable[[V | None, V | None], None]) -> None:
         """Calls `changed(old, new)` for each object, as `Informer.subscribe` does."""
@@ -134,7 +139,7 @@ class OptionalInformer(Generic[V]):
                 group.create_task(informer.run())
                 await informer.synced()
                 self._informer, self.known = informer, True
-                self._tell()
+                self._served_changed()
                 informer.subscribe(lambda old, new: self._tell())
                 for changed in self._handlers:
                     informer.subscribe(changed)
@@ -148,7 +153,7 @@ class OptionalInformer(Generic[V]):
     def _absent(self) -> None:
         if self._informer is not None or not self.known:
             self._informer, self.known = None, True
-            self._tell()
+            self._served_changed()
 
     async def _is_served(self) -> bool | None:
         # A working informer proves that the resource is served, without a request.
@@ -164,7 +169,12 @@ class OptionalInformer(Generic[V]):
             return None
         return any(each.get("name") == resource.plural for each in found.get("resources") or ())
 
-    def _tell(self) -> None:
+    def _served_changed(self) -> None:
         self._settled.set()
+        for changed in self._on_served:
+            changed()
+        self._tell()
+
+    def _tell(self) -> None:
         for changed in self._subscribers:
             changed()

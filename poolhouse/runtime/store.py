@@ -1,11 +1,25 @@
 """The views that an informer keeps, with indexes, like client-go's `Indexer`."""
 
+from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
-from typing import Generic, TypeVar
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 from poolhouse.runtime.resource import Key
 
 V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class OrderedIndex(Generic[V]):
+    """An index that knows the first of the views with a value."""
+
+    values: Callable[[V], Iterable[Hashable]]
+    order: Callable[[V], Any]
+    """what views with the same value are sorted by"""
+
+    def __call__(self, view: V) -> Iterable[Hashable]:
+        return self.values(view)
 
 
 class Store(Generic[V]):
@@ -16,12 +30,19 @@ class Store(Generic[V]):
         self._indexes = dict(indexes or {})
         # The keys are in dicts because dicts are ordered. The same events therefore give the same lists and plans.
         self._keys: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexes}
+        self._orders = {name: each.order for name, each in self._indexes.items() if isinstance(each, OrderedIndex)}
+        self._sorted: dict[tuple[str, Hashable], list[tuple[Any, Key]]] = {}
 
     def get(self, key: Key) -> V | None:
         return self._views.get(key)
 
     def by(self, index: str, value: Hashable) -> list[V]:
         return [self._views[key] for key in self._keys[index].get(value, ())]
+
+    def first(self, index: str, value: Hashable) -> V | None:
+        """The first of these views in the order of the `OrderedIndex`, or None."""
+        found = self._sorted.get((index, value))
+        return self._views[found[0][1]] if found else None
 
     def all(self) -> list[V]:
         return list(self._views.values())
@@ -43,6 +64,8 @@ class Store(Generic[V]):
         for name, found in values.items():
             for value in found:
                 self._keys[name].setdefault(value, {})[key] = None
+                if name in self._orders:
+                    insort(self._sorted.setdefault((name, value), []), (self._orders[name](view), key))
         return old
 
     def drop(self, key: Key) -> V | None:
@@ -54,4 +77,12 @@ class Store(Generic[V]):
                     keys.pop(key, None)
                     if not keys:
                         del self._keys[name][value]
+                    if name in self._orders:
+                        self._drop_sorted((name, value), (self._orders[name](view), key))
         return view
+
+    def _drop_sorted(self, place: tuple[str, Hashable], entry: tuple[Any, Key]) -> None:
+        entries = self._sorted[place]
+        del entries[bisect_left(entries, entry)]
+        if not entries:
+            del self._sorted[place]

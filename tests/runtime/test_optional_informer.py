@@ -85,6 +85,16 @@ async def test_a_resource_that_appears_disappears_and_appears_again(server: Serv
         assert (seen(optional), told[-1]) == ((True, True, ["b"]), True)
 
 
+async def test_who_asks_whether_a_resource_is_served_hears_of_no_object(server: Server, api: Api) -> None:
+    Kind(server)
+    served, objects = list[bool](), list[str | None]()
+    async with looking(api) as (optional, told):
+        optional.subscribe_served(lambda: served.append(optional.served))
+        optional.subscribe_objects(lambda old, new: objects.append(new))
+        await asyncio.sleep(1)
+        assert (served, objects, told) == ([True], ["a"], [True, True])
+
+
 async def test_a_resource_that_is_served_soon_is_found_soon(server: Server, api: Api) -> None:
     """A stack that starts serves its resources one after another."""
     kind = Kind(server)

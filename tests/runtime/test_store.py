@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from poolhouse.runtime.store import Store
+from poolhouse.runtime.store import OrderedIndex, Store
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 3)))))
@@ -18,6 +18,19 @@ def test_an_index_finds_what_a_search_finds(changes: list[tuple[str, int | None]
         found = sorted(store.by("number", value))
         assert found == sorted(v for v in store.all() if value in (v[1], v[1] % 2 == 0))
     assert len(store) == len(store.all())
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcd"), st.one_of(st.none(), st.integers(0, 5)))))
+def test_the_first_of_an_ordered_index_is_the_first_of_a_search(changes: list[tuple[str, int | None]]) -> None:
+    store: Store[tuple[str, int]] = Store({"even": OrderedIndex(lambda view: [view[1] % 2 == 0], lambda view: view[1])})
+    for name, number in changes:
+        if number is None:
+            store.drop(("n", name))
+        else:
+            store.put(("n", name), (name, number))
+        for even in (True, False):
+            found = min((v for v in store.all() if (v[1] % 2 == 0) is even), key=lambda v: (v[1], v[0]), default=None)
+            assert store.first("even", even) == found
 
 
 def test_put_and_drop_return_the_old_view() -> None:

@@ -7,10 +7,8 @@ times as much.
 from __future__ import annotations
 
 import asyncio
-import sys
 import threading
 from collections.abc import Callable
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from defaulter.limits import MAX_DEVICES, MAX_VALUES
 from defaulter.superseded import follow_author, record_defaults
 from poolhouse.api.kinds import by_gvk
 from poolhouse.service.cpu_lane import CpuLane, compute
+from tests.cost import instructions
 from tests.waiting import PATIENCE_SECONDS, eventually
 from tests.webhook.builders import POOL, request, review, vm
 from tests.webhook.conftest import RunningWebhook
@@ -35,25 +34,6 @@ from webhook.patch import diff
 from webhook.review import denied_or_tolerated
 
 Json = dict[str, Any]
-
-
-def instructions(function: Callable[[], Any]) -> int:
-    """The number of bytecode instructions that a call executes."""
-    executed = 0
-
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal executed
-        frame.f_trace_opcodes, frame.f_trace_lines = True, False
-        executed += event == "opcode"
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        function()
-    finally:
-        sys.settrace(before)
-    return executed
 
 
 def many(count: int) -> Json:

@@ -227,7 +227,7 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
 
     class Meanwhile(InlinePlanner):
         async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-            controller.records.memory(other).plans += 1
+            controller.note_actions(other)
             return await super().run(of, function, *arguments, **named)
 
     controller.planner = Meanwhile()

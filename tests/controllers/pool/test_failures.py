@@ -238,4 +238,5 @@ def test_one_vm_that_is_not_replaced_beside_one_that_is(others: str, replaced: b
     ],
 )
 def test_the_state_of_a_data_volume(phase: str | None, conditions: Any, expected: str) -> None:
-    assert str(parse_disk_state({"status": {"phase": phase, "conditions": conditions}})) == expected
+    volume = {"metadata": {"name": "root-1"}, "status": {"phase": phase, "conditions": conditions}}
+    assert str(parse_disk_state(volume)) == expected

@@ -33,6 +33,10 @@ def stores(*pools: Pool) -> Stores:
     return found
 
 
+def left_disk(namespace: str, name: str) -> DiskState:
+    return DiskState("Succeeded", left=True, key=(namespace, name))
+
+
 Json = dict[str, Any]
 WEB = replace(a_pool(1), created_at=YOUNGER)
 OTHER = replace(a_pool(1), name="other", uid="u-other", created_at=OLDER)
@@ -167,7 +171,8 @@ def test_a_new_vm_gets_no_disk_that_another_has_left(
     left: tuple[str, ...], others: tuple[VM, ...], expected: str
 ) -> None:
     found = replace(
-        stores(WEB), left_disks=lambda namespace: [DiskState("Succeeded", left=(namespace, name)) for name in left]
+        stores(WEB),
+        left_disks=lambda namespace: [left_disk(namespace, name) for name in left],
     )
     for each in others:
         found.vms.put(each.key, each)
@@ -177,7 +182,7 @@ def test_a_new_vm_gets_no_disk_that_another_has_left(
 
 
 def test_a_vm_keeps_a_disk_whose_owner_is_lost() -> None:
-    found = replace(stores(WEB), left_disks=lambda namespace: [DiskState("Succeeded", left=(namespace, "root-1"))])
+    found = replace(stores(WEB), left_disks=lambda namespace: [left_disk(namespace, "root-1")])
     found.vms.put(vm(1).key, vm(1))
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
@@ -200,7 +205,8 @@ MADE = {"kubevirt.io/created-by": "u"}
 def test_data_volumes_that_a_vm_has_left(metadata: Json, expected: bool) -> None:
     assert is_left(metadata) is expected
     named = {"name": "root-1", "namespace": "default", **metadata}
-    assert parse_disk_state({"metadata": named}).left == (("default", "root-1") if expected else None)
+    found = parse_disk_state({"metadata": named})
+    assert (found.left, found.key) == (expected, ("default", "root-1"))
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""What a pool of three VMs costs the event loop among many objects of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.pool.apply import PoolOutcome
+from controllers.pool.controller import PoolController
+from controllers.pool.snapshot import Pool
+from controllers.shared.vm import VM
+from poolhouse.runtime.resource import Key
+from tests.controllers.pool.builders import REVISION, a_pool, vm
+from tests.controllers.pool.test_controller import FakeWriter, controlled
+from tests.cost import instructions
+
+FEW, MANY = 10, 1000
+WAITS = {"replaced_disks": "root-2=h1", "disks": ("root-0123456789-2",)}
+SOURCE = {"sourceRef": {"kind": "DataSource", "name": "debian", "namespace": "images"}}
+TRACKING = {"metadata": {"name": "disk"}, "spec": SOURCE}
+
+
+def younger_pools(count: int) -> Iterator[Pool]:
+    """Other pools of the namespace whose templates have the same disks."""
+    for number in range(count):
+        name = f"other-{number}"
+        yield replace(a_pool(1), name=name, uid=f"u-{name}", created_at="2027-01-01T00:00:00Z")
+
+
+def with_younger_pools(controller: PoolController, count: int) -> None:
+    for pool in younger_pools(count):
+        controller.stores.pools.put(pool.key, pool)
+        controller.records.memory(pool)
+
+
+def with_waiting_vms(controller: PoolController, count: int) -> None:
+    for number in range(count):
+        of = {"namespace": "others", "owner_name": "big", "owner_uid": "u-big"}
+        each = replace(vm(f"big-{number}"), **of, **WAITS)
+        controller.stores.vms.put(each.key, each)
+
+
+def with_revisions_without_owner(controller: PoolController, count: int) -> None:
+    for number in range(count):
+        each = replace(REVISION, name=f"big-{number}", pool_uid="", namespace="others")
+        controller.stores.revisions.stored.put(("others", each.name), each)
+
+
+def with_pools_of_others(controller: PoolController, count: int) -> None:
+    for each in younger_pools(count):
+        pool = replace(each, namespace="others")
+        controller.stores.pools.put(pool.key, pool)
+        controller.records.memory(pool)
+        controller.records.expectations.expect(pool.uid, creates=["x"], now=0.0)
+
+
+def with_oldest(controller: PoolController) -> Pool:
+    """A pool with the same disks as `web`. Of two pools of the same second, the one with the first name counts as the
+    older one."""
+    oldest = replace(a_pool(1), name="first", uid="u-first")
+    controller.stores.pools.put(oldest.key, oldest)
+    return oldest
+
+
+def new_controller() -> PoolController:
+    return controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+
+
+CROWDS = [with_younger_pools, with_waiting_vms, with_revisions_without_owner]
+
+
+@pytest.mark.parametrize("crowd", CROWDS, ids=lambda crowd: crowd.__name__)
+def test_a_reconcile_costs_the_same_among_many(crowd: Callable[[PoolController, int], None]) -> None:
+    def cost(count: int) -> int:
+        controller = new_controller()
+        crowd(controller, count)
+        asyncio.run(controller.reconcile(("default", "web")))
+        return instructions(lambda: asyncio.run(controller.reconcile(("default", "web"))))
+
+    assert cost(MANY) < 1.05 * cost(FEW)
+
+
+def test_the_writes_of_other_namespaces_are_not_compared() -> None:
+    controller = new_controller()
+    with_pools_of_others(controller, FEW)
+    (pool,) = (each for each in controller.stores.pools.all() if each.name == "web")
+    assert isinstance(pool, Pool)
+    assert controller._writers(pool) == {pool.uid}
+
+
+def enqueued(controller: PoolController, change: Callable[[Callable[[Key, float], None]], None]) -> list[str]:
+    keys = list[Key]()
+    change(lambda key, seconds: keys.append(key))
+    return sorted({name for _, name in keys})
+
+
+def test_a_younger_pool_with_the_same_disk_reconciles_no_other() -> None:
+    controller = new_controller()
+    with_younger_pools(controller, FEW)
+    (new,) = younger_pools(1)
+    assert enqueued(controller, lambda enqueue: controller.changes.pool_changed(enqueue, None, new)) == ["other-0"]
+
+
+def test_the_end_of_the_oldest_pool_reconciles_all_that_wait_for_its_disk() -> None:
+    controller = new_controller()
+    with_younger_pools(controller, 2)
+    oldest = with_oldest(controller)
+    controller.stores.pools.drop(oldest.key)
+    found = enqueued(controller, lambda enqueue: controller.changes.pool_changed(enqueue, oldest, None))
+    assert found == ["first", "other-0", "other-1", "web"]
+
+
+def test_a_vm_reconciles_its_pool_and_the_oldest_with_its_disk() -> None:
+    controller = new_controller()
+    with_younger_pools(controller, FEW)
+    with_oldest(controller)
+    new = replace(vm(4), disks=("root-4",))
+    controller.stores.vms.put(new.key, new)
+    assert enqueued(controller, lambda enqueue: controller.changes.vm_changed(enqueue, None, new)) == ["first", "web"]
+
+
+@pytest.mark.parametrize(("disk", "expected"), [("root-0123456789-2", ["web"]), ("root-0123456789-3", [])])
+def test_a_data_volume_reconciles_the_pool_of_the_vm_that_waits_for_it(disk: str, expected: list[str]) -> None:
+    controller = new_controller()
+    with_waiting_vms(controller, FEW)
+    waits: VM = replace(vm(2), **WAITS)
+    controller.stores.vms.put(waits.key, waits)
+    found = enqueued(controller, lambda enqueue: controller.changes.data_volume_changed(enqueue, ("default", disk)))
+    assert found == expected
+
+
+@pytest.mark.parametrize(("name", "expected"), [("debian", ["web"]), ("fedora", [])])
+def test_a_data_source_reconciles_the_pools_that_track_it(name: str, expected: list[str]) -> None:
+    controller = new_controller()
+    strategy = {"updateStrategy": {"proactive": {"trackDataSources": True}}}
+    tracking = a_pool(3, **strategy)
+    tracking.spec.template["spec"]["dataVolumeTemplates"] = [TRACKING]
+    controller.stores.pools.put(tracking.key, replace(tracking))
+    found = enqueued(controller, lambda enqueue: controller.changes.data_source_changed(enqueue, ("images", name)))
+    assert found == expected

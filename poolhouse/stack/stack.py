@@ -29,8 +29,10 @@ from poolhouse.stack.status_file import StatusFile
 from poolhouse.stack.supervisor import Supervisor
 
 # With PYTHONPATH the services run the same code as the command that starts them, also from a second work tree.
-# GOGC says how often the control plane collects garbage.
 PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "GOGC")
+# By how many percent the memory of the control plane grows before it collects garbage. With Go's 100, a start takes the
+# API server a third more processor time, for 110 MB less.
+GARBAGE_COLLECTION = {"GOGC": "200"}
 API_SERVER_SECONDS = 120.0
 RETRY_SECONDS = 0.3
 
@@ -241,7 +243,7 @@ class Stack:
     def _environment(self) -> Mapping[str, str]:
         """Passes few variables, so that a stack does not depend on the shell that started it."""
         passed = {k: v for k, v in os.environ.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
-        return {**passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
+        return {**GARBAGE_COLLECTION, **passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
     def _write_kubeconfigs(self) -> None:
         users = {name: identities.service_account(rbac.service_account_user(name)) for name in services.ACCOUNTS}

@@ -23,8 +23,7 @@ EC2_VENV := $(VENV)/ec2
 EC2_INSTALLED := $(call stamp,ec2,requirements/ec2-test.lock)
 EC2_TESTS := tests/controllers/warmpool/ec2 tests/cluster/test_warm_ec2.py tests/cluster/test_pods_on_ec2.py
 EC2_SETUP := $(MAKE) --silent --no-print-directory $(EC2_INSTALLED)
-# One worker of these keeps one core busy.
-EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest -n 2 $(EC2_TESTS)
+EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest $(EC2_TESTS)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.
@@ -40,15 +39,16 @@ run: setup
 # tests/scheduling.py says which worker gets which tests, and in which order.
 WORKERS := 3
 
-# The environment of the EC2 tests is installed beside the other tests, because pip keeps only one core busy.
+# The EC2 tests run beside the other tests, because they wait most of their time. Their output comes last. The shell makes
+# them ignore Ctrl-C.
 test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
-	@failed=0; $(EC2_SETUP) & \
+	@failed=0; ec2=$$(mktemp); trap 'kill 0' INT; { $(EC2_SETUP) && $(EC2_PYTEST); } > $$ec2 2>&1 & \
 	  $(BIN)/python -m pytest -n $(WORKERS) || failed=$$?; \
-	  { wait $$! && $(EC2_PYTEST); } || failed=$$?; exit $$failed
+	  wait $$! || failed=$$?; cat $$ec2; rm $$ec2; exit $$failed
 
 # Only the tests of EC2.
 test-ec2: setup $(EC2_INSTALLED)
-	@$(EC2_PYTEST)
+	@$(EC2_PYTEST) -n 2
 
 # End-to-end tests on any cluster that has Poolhouse: `make test-e2e CONTEXT=name IMAGE=registry.example/guest:1`. Without
 # CONTEXT they start an embedded stack. The file TABLE gets the results, and a file .json beside it.

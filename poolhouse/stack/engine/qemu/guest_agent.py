@@ -1,14 +1,17 @@
 """Adds poolhouse-agent to the built-in Linux: a second initramfs with Python, its libraries and the agent.
 
 Python and gRPC come from Debian's packages, which are unpacked without installing them, and kept in the user's cache.
-The agent comes from the checkout of Poolhouse, or from an installed distribution.
+The agent comes from the checkout of Poolhouse, or from an installed distribution. All modules are compiled before,
+because a guest without KVM would need seconds for it in each boot.
 """
 
 import gzip
 import importlib.util
 import logging
 import os
+import py_compile
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +28,8 @@ PACKAGES = (
     *("zlib1g", "libffi8", "libexpat1", "libbz2-1.0", "liblzma5", "libuuid1"),
 )
 """packages of Debian 12; the guest has no package manager"""
+LIBRARIES = "lib/x86_64-linux-gnu"
+PYTHON = "cpython-311"
 UNUSED = ("etc", "usr/share", "usr/lib/x86_64-linux-gnu/gconv", "usr/lib/python3.11/lib2to3")
 
 CHECKOUT = Path(__file__).resolve().parents[4] / "agent" / "poolhouse_agent"
@@ -47,7 +52,7 @@ done
 
 def agent_archive(cache: Path) -> bytes:
     """The initramfs that follows that of the built-in Linux. Raises GuestImageUnavailable."""
-    system = cache / "agent-system.cpio.gz"
+    system = cache / "agent-compiled.cpio.gz"
     if not system.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="agent-", dir=cache) as scratch:
@@ -56,10 +61,23 @@ def agent_archive(cache: Path) -> bytes:
             download(work, *PACKAGES)
             for package in work.glob("*.deb"):
                 run_command(work, "dpkg-deb", "-x", str(package), "root")
+            _compile(work)
             draft = work / "draft"
             draft.write_bytes(gzip.compress(cpio(_files(work / "root")), compresslevel=6, mtime=0))
             draft.replace(system)
     return system.read_bytes() + gzip.compress(cpio(_agent(_source())), mtime=0)
+
+
+def _compile(work: Path) -> None:
+    """Replaces the sources of Python's libraries by bytecode. The guest's Python makes it, because this process may run
+    another version."""
+    libraries = f"root/{LIBRARIES}:root/usr/{LIBRARIES}"
+    python = (f"root/{LIBRARIES}/ld-linux-x86-64.so.2", "--library-path", libraries, "root/usr/bin/python3.11")
+    options = ("-q", "-b", "--invalidation-mode", "unchecked-hash", "-s", "root", "-p", "/")
+    run_command(work, *python, "-I", "-m", "compileall", *options, "root/usr/lib")
+    for source in (work / "root/usr/lib").rglob("*.py"):
+        if source.with_suffix(".pyc").exists():
+            source.unlink()
 
 
 def _files(root: Path) -> Iterator[CpioEntry]:
@@ -79,7 +97,20 @@ def _agent(source: Path) -> Iterator[CpioEntry]:
     yield from map(directory, ("opt", "opt/poolhouse_agent", "run", "var", "var/lib", str(Path(AGENT_START).parent)))
     for path in sorted(source.glob("*.py")):
         yield program(f"opt/poolhouse_agent/{path.name}", path.read_bytes())
+    if sys.implementation.cache_tag == PYTHON:
+        yield directory("opt/poolhouse_agent/__pycache__")
+        yield from (_bytecode(path) for path in sorted(source.glob("*.py")))
     yield program(AGENT_START, START.replace("__DISK__", AGENT_DISK).encode())
+
+
+def _bytecode(source: Path) -> CpioEntry:
+    with tempfile.TemporaryDirectory() as scratch:
+        made = Path(scratch) / "made"
+        shown = f"/opt/poolhouse_agent/{source.name}"
+        # Unchecked, because the times of the files in an initramfs are 0.
+        mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+        py_compile.compile(str(source), str(made), shown, doraise=True, invalidation_mode=mode)
+        return program(f"opt/poolhouse_agent/__pycache__/{source.stem}.{PYTHON}.pyc", made.read_bytes())
 
 
 def _source() -> Path:

@@ -108,8 +108,8 @@ docs: setup
 # The pictures of docs/console.md, by the tests of the console.
 screenshots: setup $(BROWSER)
 	@mkdir -p docs/img/console
-	@POOLHOUSE_SCREENSHOTS=docs/img/console $(BIN)/python -m pytest -q tests/console/test_browser.py tests/console/test_guest_in_browser.py
-	@POOLHOUSE_SCREENSHOTS=docs/img exec $(BIN)/python -m pytest -q tests/portal/test_browser.py
+	@POOLHOUSE_SCREENSHOTS=docs/img/console $(BIN)/python -m pytest -q tests/console/test_browser.py tests/guests_in_browser/test_console.py
+	@POOLHOUSE_SCREENSHOTS=docs/img exec $(BIN)/python -m pytest -q tests/guests_in_browser/test_portal.py
 
 # The chart as plain manifests, for clusters without Helm.
 manifests: setup $(HELM)

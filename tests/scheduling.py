@@ -16,6 +16,7 @@ SHARED = {
     "tests/charts/test_plain.py": "`control_plane` of several packages",
     "tests/portal/test_sessions.py": "`stack` of tests/portal",
     "tests/portal/test_user_console.py": "`stack` of tests/portal",
+    "tests/guests_in_browser/": "the stack of tests/guests_in_browser",
     "tests/histories/test_api_server.py": "`control_plane` of several packages",
     "tests/apimachinery/test_yaml_reader.py": "`control_plane` of several packages",
 }
@@ -33,6 +34,7 @@ FIRST = (
     "tests/cluster/simulated/",
     "tests/cluster/",
     "tests/charts/",
+    "tests/guests_in_browser/",
     "tests/console/",
     "tests/portal/",
 )

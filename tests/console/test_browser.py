@@ -110,7 +110,7 @@ DARK = ("overview", "pool")
 LATER = ("change", "rollout", "confirm")
 """pictures of the tests of acts"""
 STREAMS = ("serial-console", "screen")
-"""pictures of tests/console/test_guest_in_browser.py"""
+"""pictures of tests/guests_in_browser/test_console.py"""
 PICTURES = (
     *(name for name in PAGES if name not in ("absent", "fleet", *LATER)),
     *(f"{name}-dark" for name in DARK),

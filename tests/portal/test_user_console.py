@@ -18,10 +18,10 @@ import yaml
 from poolhouse.api.kinds.pool import POOL as POOL_KIND
 from tests.builders import manifest, vm_spec
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium
+from tests.guests_in_browser.test_portal import assert_clean
 from tests.portal import oidc
 from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
 from tests.portal.running import SHOP, Place, log_of, portal
-from tests.portal.test_browser import assert_clean
 from tests.portal.test_sessions import Client
 from tests.waiting import wait_until
 

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 from axe_core_python.selenium import Axe
+from selenium import webdriver
 from selenium.webdriver import Keys
 
 from tests.conftest import RUNS_GUESTS
-from tests.console.browser import CHROMIUM, DRIVER, MOVED, Browser, chromium
-from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, place, portal
+from tests.console.browser import CHROMIUM, DRIVER, MOVED, Browser
+from tests.portal.running import CLAIMS_WAIT, SHOP, Place, desks, portal
 
 pytestmark = [
     pytest.mark.libvirt,
@@ -27,24 +28,10 @@ CLOSED = desks("closed", replicas=0, claimPolicy=CLAIMS_WAIT)
 
 
 @pytest.fixture(scope="module")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("portal-in-browser"), "qemu") as found:
-        for each in (DESKS, CLOSED):
-            found.kubectl("apply", "-n", SHOP, "-f", "-", document=each)
-        found.kubectl(
-            "wait", "vmwp/desks", "-n", SHOP, "--for=jsonpath={.status.availableReplicas}=1", "--timeout=180s"
-        )
-        yield found
-
-
-@pytest.fixture(scope="module")
-def driver() -> Iterator[Any]:
-    with chromium("--ignore-certificate-errors") as found:
-        yield found
-
-
-@pytest.fixture(scope="module")
-def browser(stack: Place, driver: Any) -> Iterator[Browser]:
+def browser(stack: Place, driver: webdriver.Chrome) -> Iterator[Browser]:
+    for each in (DESKS, CLOSED):
+        stack.kubectl("apply", "-n", SHOP, "-f", "-", document=each)
+    stack.kubectl("wait", "vmwp/desks", "-n", SHOP, "--for=jsonpath={.status.availableReplicas}=1", "--timeout=180s")
     with portal(stack, "impersonate") as address:
         yield Browser(driver, address)
 

@@ -1,4 +1,4 @@
-"""The serial console and the screen of a real guest, in a real Chromium."""
+"""The console in a real Chromium: the serial console and the screen of a real guest."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 import pytest
 from axe_core_python.selenium import Axe
+from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 
 from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, vm_spec, vmi_spec
-from tests.conftest import RUNS_GUESTS, stack
-from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
+from tests.conftest import RUNS_GUESTS
+from tests.console.browser import CHROMIUM, DRIVER, Browser, running_console
 from tests.console.test_browser import WIDTHS, kubectl
+from tests.portal.running import Place
 
 pytestmark = [
     pytest.mark.libvirt,
@@ -27,21 +29,22 @@ VM = manifest(VMS, "a", vm_spec({**vmi_spec({}), "terminationGracePeriodSeconds"
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("guest-in-browser"))
-    with stack(paths, "--engine", "qemu"):
-        yield paths
+def paths(stack: Place) -> StackPaths:
+    return stack.paths
 
 
 @pytest.fixture(scope="module")
-def browser(paths: StackPaths) -> Iterator[Browser]:
+def browser(paths: StackPaths, driver: webdriver.Chrome) -> Iterator[Browser]:
     kubectl(paths, "create", "-f", "-", document=VM)
     # Before that, its page has the links already, and a stream says that the VM does not run.
     kubectl(
         paths, "wait", "vm/a", "-n", "default", "--for=jsonpath={.status.printableStatus}=Running", "--timeout=300s"
     )
-    with running_console(paths.kubeconfig) as (root, _), chromium() as driver:
-        yield Browser(driver, root)
+    with running_console(paths.kubeconfig) as (root, _):
+        found = Browser(driver, root)
+        yield found
+        driver.get("about:blank")  # The page would ask a console that has ended, and the browser is used again.
+        found.errors()
 
 
 def press_with_control(browser: Browser, key: str) -> None:

@@ -39,9 +39,13 @@ class PoolChanges:
     metrics: PoolMetrics
     planner: Planner
     clock: Callable[[], float]
+    forget_writes: Callable[[str], None]
+    """forgets which disks a deleted pool has written about"""
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
         self.records.set_changed(old, new)
+        if old is not None and (new is None or new.uid != old.uid):
+            self.forget_writes(old.uid)
         known = self.records.memories.get(new.uid) if new is not None else None
         if known is not None and old is not None and new is not None and new.uid == old.uid:
             known.adopt(old.status, new)

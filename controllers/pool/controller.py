@@ -10,10 +10,10 @@ from typing import ParamSpec, TypeVar
 from controllers.pool.apply import PoolWriter
 from controllers.pool.changes import PoolChanges
 from controllers.pool.decide import Decided, conclude, decide, decide_rest, what_costs
+from controllers.pool.disk_writers import DiskWriters
 from controllers.pool.memory import PoolRecords, pool_records
 from controllers.pool.metrics import PoolMetrics
 from controllers.pool.observe import observe
-from controllers.pool.observed_disks import share_disks
 from controllers.pool.pool_readiness import invalid_spec_status
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reports import report
@@ -45,12 +45,14 @@ class PoolController:
     """adds a pool to the queue of measurements"""
     acted_meanwhile: list[set[Key]] = field(default_factory=list)
     """for each plan that is being made, the disks (namespace, name) of the pools that have acted since it began"""
+    disk_writers: DiskWriters = field(default_factory=DiskWriters)
     records: PoolRecords = field(init=False)
     changes: PoolChanges = field(init=False)
 
     def __post_init__(self) -> None:
         self.records = pool_records(self.writer.batches, self.stores.owner_of, self.now)
-        self.changes = PoolChanges(self.stores, self.records, self.writer, self.metrics, self.planner, self.clock)
+        of = self.stores, self.records, self.writer, self.metrics, self.planner, self.clock
+        self.changes = PoolChanges(*of, self.disk_writers.forget)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has seen the VMIs that ended before, and recorded its decisions."""
@@ -101,14 +103,15 @@ class PoolController:
         return memory.added_to(snapshot, self.clock())
 
     def _writers(self, pool: Pool) -> set[str]:
-        """UIDs of the pools whose writes the stores must show: this pool, and pools with the same disk names. Otherwise
-        two pools could use a name at the same time."""
-        awaited = self.records.expectations.owners()
-        return {pool.uid, *(uid for uid in awaited if share_disks(self.stores, pool, uid))}
+        """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
+        they wrote. Otherwise two pools could use a name at the same time."""
+        return {pool.uid, *self.disk_writers.of(_disks(pool))}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         self.metrics.follow(pool.key)
+        if self.records.synced({pool.uid}):
+            self.disk_writers.forget(pool.uid)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
         with self._noting_actions() as acted:
             decided = await self._decide(snapshot, now)
@@ -161,8 +164,10 @@ class PoolController:
             self.acted_meanwhile = [each for each in self.acted_meanwhile if each is not acted]
 
     def note_actions(self, pool: Pool) -> None:
+        disks = _disks(pool)
+        self.disk_writers.note(pool.uid, disks)
         for acted in self.acted_meanwhile:
-            acted.update(_disks(pool))
+            acted.update(disks)
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
         has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))
@@ -198,5 +203,5 @@ class PoolController:
         return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
 
 
-def _disks(pool: Pool) -> set[Key]:
-    return {(pool.namespace, disk) for disk in pool.disk_names}
+def _disks(pool: Pool) -> frozenset[Key]:
+    return frozenset((pool.namespace, disk) for disk in pool.disk_names)

@@ -38,12 +38,6 @@ def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
     return {pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid}
 
 
-def share_disks(stores: Stores, pool: Pool, other_uid: str) -> bool:
-    """Whether the templates of the pool and of another one have a disk of the same name."""
-    others = (each for each in stores.pools.by("uid", other_uid) if each.namespace == pool.namespace)
-    return any(not pool.disk_names.isdisjoint(each.disk_names) for each in others if isinstance(each, Pool))
-
-
 def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
     for disk in sorted(pool.disk_names):
         other = oldest_with(stores, pool.namespace, disk)

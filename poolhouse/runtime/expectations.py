@@ -72,10 +72,6 @@ class Expectations(Generic[O]):
         expected = self._owners.get(owner)
         return (frozenset(expected.creates), frozenset(expected.deletes)) if expected else (frozenset(), frozenset())
 
-    def owners(self) -> list[O]:
-        """The owners whose writes the store does not show yet."""
-        return list(self._owners)
-
     def forget(self, owner: O) -> None:
         """Removes the expectations of a deleted owner, so that a new owner of the same name does not wait for them."""
         self._owners.pop(owner, None)

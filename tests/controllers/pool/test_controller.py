@@ -235,6 +235,28 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
     assert not applied
 
 
+@pytest.mark.parametrize(("shown", "synced"), [((), False), (("web-4",), True)])
+async def test_a_pool_waits_for_vms_with_its_disks_of_a_pool_that_drops_the_name(
+    shown: tuple[str, ...], synced: bool
+) -> None:
+    """The watch of pools may be ahead of that of VMs, and two VMs would write to one disk."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    web = a_pool(3)
+    for pool in (web, other):
+        controller.stores.pools.put(pool.key, pool)
+    controller.note_actions(web)
+    controller.records.expectations.expect(web.uid, creates=["web-4"], now=0.0)
+    dropped = replace(web, spec=a_pool(3, template=template(dataVolumeTemplates=[])).spec)
+    controller.stores.pools.put(web.key, dropped)
+    controller.changes.pool_changed(lambda key, pause: None, web, dropped)
+    for name in shown:
+        controller.records.expectations.creation_observed(web.uid, name)
+    snapshot = controller.observe(other.key)
+    assert isinstance(snapshot, PoolSnapshot)
+    assert snapshot.synced is synced
+
+
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:
     found = [status.healing.vms if status.healing else () for status in statuses]
     return [[(each.name, each.attempts) for each in machines] for machines in found]

@@ -11,7 +11,8 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
-from controllers.pool.snapshot import Pool
+from controllers.pool.disk_writers import DiskWriters
+from controllers.pool.pools import Pool
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
 from tests.controllers.pool.builders import REVISION, a_pool, vm
@@ -19,6 +20,7 @@ from tests.controllers.pool.test_controller import FakeWriter, controlled
 from tests.cost import instructions
 
 FEW, MANY = 10, 1000
+DISKS = frozenset({("default", "root")})
 WAITS = {"replaced_disks": "root-2=h1", "disks": ("root-0123456789-2",)}
 SOURCE = {"sourceRef": {"kind": "DataSource", "name": "debian", "namespace": "images"}}
 TRACKING = {"metadata": {"name": "disk"}, "spec": SOURCE}
@@ -55,6 +57,7 @@ def with_pools_of_others(controller: PoolController, count: int) -> None:
         pool = replace(each, namespace="others")
         controller.stores.pools.put(pool.key, pool)
         controller.records.memory(pool)
+        controller.note_actions(pool)
         controller.records.expectations.expect(pool.uid, creates=["x"], now=0.0)
 
 
@@ -142,3 +145,15 @@ def test_a_data_source_reconciles_the_pools_that_track_it(name: str, expected: l
     controller.stores.pools.put(tracking.key, replace(tracking))
     found = enqueued(controller, lambda enqueue: controller.changes.data_source_changed(enqueue, ("images", name)))
     assert found == expected
+
+
+def test_a_reconcile_forgets_the_disks_of_a_pool_whose_writes_the_stores_show() -> None:
+    controller = new_controller()
+    (other,) = younger_pools(1)
+    controller.stores.pools.put(other.key, other)
+    controller.note_actions(other)
+    controller.records.expectations.expect(other.uid, creates=["other-0-1"], now=0.0)
+    for writers in (DiskWriters({("default", "root"): {other.uid}}, {other.uid: DISKS}), DiskWriters()):
+        asyncio.run(controller.reconcile(other.key))
+        assert controller.disk_writers == writers
+        controller.records.expectations.creation_observed(other.uid, "other-0-1")

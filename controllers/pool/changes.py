@@ -136,9 +136,8 @@ class PoolChanges:
         found = next(each for each in (new, old) if each is not None)
         if old == new or found.of_vmi:
             return
-        for pool in self.stores.pools.all():
-            if pool.namespace == found.namespace:
-                enqueue(pool.key, GATHER_SECONDS)
+        for pool in self.stores.pools.by("namespace", found.namespace):
+            enqueue(pool.key, GATHER_SECONDS)
 
     def snapshots_served(self, enqueue: Enqueue) -> None:
         """Reconciles pools that wait until the cluster serves VirtualMachineSnapshots."""

@@ -82,7 +82,12 @@ def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
 POOL_SOURCE: Source[Pool | InvalidPool] = Source(
     POOLS,
     parse_pool,
-    {"uid": pools_by_uid, "disk": OrderedIndex(pools_by_disk, age_of), "tracking": pools_by_tracking},
+    {
+        "namespace": lambda pool: (pool.namespace,),
+        "uid": pools_by_uid,
+        "disk": OrderedIndex(pools_by_disk, age_of),
+        "tracking": pools_by_tracking,
+    },
 )
 VM_SOURCE = Source(
     VMS,

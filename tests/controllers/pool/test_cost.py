@@ -13,6 +13,7 @@ from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
 from controllers.pool.disk_writers import DiskWriters
 from controllers.pool.pools import Pool
+from controllers.shared.evictions import EvictionBudget
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
 from tests.controllers.pool.builders import REVISION, a_pool, vm
@@ -157,3 +158,15 @@ def test_a_reconcile_forgets_the_disks_of_a_pool_whose_writes_the_stores_show() 
         asyncio.run(controller.reconcile(other.key))
         assert controller.disk_writers == writers
         controller.records.expectations.creation_observed(other.uid, "other-0-1")
+
+
+def test_a_budget_costs_pools_of_other_namespaces_nothing() -> None:
+    budget = EvictionBudget("default", "budget", "u-budget")
+
+    def cost(count: int) -> int:
+        controller = new_controller()
+        with_pools_of_others(controller, count)
+        assert enqueued(controller, lambda enqueue: controller.changes.budget_changed(enqueue, None, budget)) == ["web"]
+        return instructions(lambda: controller.changes.budget_changed(lambda key, seconds: None, None, budget))
+
+    assert cost(MANY) == cost(FEW)

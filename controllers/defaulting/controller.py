@@ -10,11 +10,11 @@ from typing import Any
 
 from controllers.defaulting.observe import (
     CONFIGURATIONS,
+    MAC_INDEXES,
     VM,
     DefaultingSnapshot,
     Namespace,
     VMIState,
-    index_by_mac,
     mac_conflicts,
     observe,
     parse_namespace,
@@ -136,7 +136,7 @@ class DefaultingController:
     ) -> None:
         """`macs` is the defaulter's setting. With some values, the defaulter leaves MAC addresses empty."""
         self.vms: Informer[VM] = Informer(
-            api, VMS, partial(parse_vm, macs=macs), indexes={"mac": index_by_mac, "pending": _index_pending}
+            api, VMS, partial(parse_vm, macs=macs), indexes={**MAC_INDEXES, "pending": _index_pending}
         )
         self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, parse_namespace)
         self.scopes: Informer[WebhookScope] = Informer(api, CONFIGURATIONS, parse_scope, name=DEFAULTING_CONFIGURATION)

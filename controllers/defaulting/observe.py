@@ -4,7 +4,7 @@ On one network, only one VM with the address can be reached. On separate network
 therefore causes a warning event, not a refusal.
 """
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -16,7 +16,7 @@ from poolhouse.api.kinds.meta import UNDEFAULTED
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS, VMS, Key, Resource
-from poolhouse.runtime.store import Store
+from poolhouse.runtime.store import OrderedIndex, Store
 
 STOPPING = frozenset({"Stopping", "Stopped", "CrashLoopBackOff"})
 """Values of `status.printableStatus`. A VM whose VMI has finished is Stopped until KubeVirt deletes the VMI."""
@@ -136,26 +136,36 @@ def vmi_state(vmi: Json | None) -> VMIState:
 MAX_NAMES = 3
 
 
-def index_by_mac(vm: VM) -> Iterator[Hashable]:
+def _by_mac(vm: VM) -> Iterator[Hashable]:
     yield from vm.macs
 
 
+def _by_mac_in_namespace(vm: VM) -> Iterator[Hashable]:
+    for mac in vm.macs:
+        yield vm.namespace, mac
+
+
+MAC_INDEXES: Mapping[str, Callable[[VM], Iterable[Hashable]]] = {
+    "mac": _by_mac,
+    "namespace_mac": OrderedIndex(_by_mac_in_namespace, lambda vm: vm.name),
+}
+
+
 def mac_conflicts(vms: Store[VM], vm: VM) -> tuple[str, ...]:
-    """A message for each MAC address of the VM that another VM also has."""
-    return tuple(
-        _message(vm, mac, others)
-        for mac in vm.macs
-        if (others := [each for each in vms.by("mac", mac) if each.key != vm.key])
-    )
+    """A message for each MAC address of the stored VM that another VM also has. The cost does not grow with the number
+    of VMs that have the address."""
+    return tuple(_message(vms, vm, mac) for mac in vm.macs if vms.count("mac", mac) > 1)
 
 
-def _message(vm: VM, mac: str, others: list[VM]) -> str:
+def _message(vms: Store[VM], vm: VM, mac: str) -> str:
     # The owner of this VM may not be allowed to read names in other namespaces.
-    names = sorted(each.name for each in others if each.namespace == vm.namespace)
+    place = "namespace_mac", (vm.namespace, mac)
+    here = vms.count(*place)
+    names = [each.name for each in vms.first_of(*place, MAX_NAMES + 1) if each.key != vm.key]
     owners = [f"VM {name}" for name in names[:MAX_NAMES]]
-    if left := len(names) - len(owners):
+    if left := here - 1 - len(owners):
         owners.append(f"{left} more")
-    if foreign := len(others) - len(names):
+    if foreign := vms.count("mac", mac) - here:
         owners.append(f"{count_noun(foreign, 'VM')} of other namespaces")
     return (
         f"MAC address {mac} is also that of {', '.join(owners)}: on one network only one of them can be reached."

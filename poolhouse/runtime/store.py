@@ -39,10 +39,16 @@ class Store(Generic[V]):
     def by(self, index: str, value: Hashable) -> list[V]:
         return [self._views[key] for key in self._keys[index].get(value, ())]
 
+    def count(self, index: str, value: Hashable) -> int:
+        return len(self._keys[index].get(value, ()))
+
+    def first_of(self, index: str, value: Hashable, count: int) -> list[V]:
+        """The first `count` of these views in the order of the `OrderedIndex`."""
+        return [self._views[key] for _, key in self._sorted.get((index, value), ())[:count]]
+
     def first(self, index: str, value: Hashable) -> V | None:
         """The first of these views in the order of the `OrderedIndex`, or None."""
-        found = self._sorted.get((index, value))
-        return self._views[found[0][1]] if found else None
+        return next(iter(self.first_of(index, value, 1)), None)
 
     def all(self) -> list[V]:
         return list(self._views.values())

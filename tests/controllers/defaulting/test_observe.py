@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from controllers.defaulting.observe import VM, index_by_mac, mac_conflicts, parse_vm
+from controllers.defaulting.observe import MAC_INDEXES, VM, mac_conflicts, parse_vm
 from poolhouse.runtime.store import Store
+from tests.cost import instructions
 
 Json = dict[str, Any]
 
@@ -44,9 +45,22 @@ def vm(name: str, *macs: str, namespace: str = "shop", **metadata: Any) -> VM:
 )
 def test_the_message_names_the_other_vms(others: list[VM], messages: list[str]) -> None:
     web = vm("web", MAC)
-    store: Store[VM] = Store({"mac": index_by_mac})
+    store: Store[VM] = Store(MAC_INDEXES)
     for each in [web, *others]:
         store.put(each.key, each)
     found = mac_conflicts(store, web)
     assert len(found) == len(messages)
     assert all(words in sentence for words, sentence in zip(messages, found, strict=True))
+
+
+@pytest.mark.parametrize("namespace", ["shop", "bank"])
+def test_the_search_costs_the_same_with_many_vms(namespace: str) -> None:
+    """A tenant could give all VMs the same addresses, and each event of a VM would stop the controllers."""
+
+    def cost(count: int) -> int:
+        store, web = Store[VM](MAC_INDEXES), vm("web", MAC)
+        for each in [web, *(vm(f"db-{n}", MAC, namespace=namespace) for n in range(count))]:
+            store.put(each.key, each)
+        return instructions(lambda: mac_conflicts(store, web))
+
+    assert cost(1000) < 1.05 * cost(10)

@@ -69,8 +69,8 @@ class BatchWriter:
         `outcome_unknown`, because the API server may have done the write."""
         self._expectations, self._clock = expectations, clock
         self._expected_events, self._outcome_unknown = expected_events, outcome_unknown
-        # Owners and verbs whose last writes were all accepted. Their next batch starts at full size.
-        self._trusted: set[tuple[str, str]] = set()
+        # By owner, the verbs whose last writes were all accepted. Their next batch starts at full size.
+        self._trusted: dict[str, set[str]] = {}
         # By owner, the writes that were refused for their content and not accepted since, in order of refusal.
         self._refused: dict[str, dict[ExpectedEvents, None]] = {}
 
@@ -90,8 +90,9 @@ class BatchWriter:
             return []
         # Must precede the first call, because an event may arrive before the response to its call.
         self.expect(owner, actions)
-        first = most if not careful or (owner, verb) in self._trusted else 1
-        self._trusted.discard((owner, verb))
+        trusted = self._trusted.get(owner, set())
+        first = most if not careful or verb in trusted else 1
+        trusted.discard(verb)
         actions = sorted(actions, key=lambda action: self._expected_events(action) in self._refused.get(owner, ()))
         results = await slow_start_batch([partial(call, action) for action in actions], first=first, most=most)
         errors = [result if isinstance(result, Exception) else None for result in results]
@@ -101,7 +102,7 @@ class BatchWriter:
         self._take_back(owner, failed)
         self._remember(owner, made)
         if not any(errors):
-            self._trusted.add((owner, verb))
+            self._trusted.setdefault(owner, set()).add(verb)
         return made
 
     def not_begun(self, owner: str, actions: Sequence[A], error: Exception) -> None:
@@ -122,7 +123,7 @@ class BatchWriter:
 
     def forget(self, owner: str) -> None:
         """Removes the batch sizes and the refused writes of a deleted owner."""
-        self._trusted -= {each for each in self._trusted if each[0] == owner}
+        self._trusted.pop(owner, None)
         self._refused.pop(owner, None)
 
     def _take_back(self, owner: str, actions: Sequence[Any]) -> None:

@@ -10,6 +10,7 @@ import pytest
 from poolhouse.runtime.batch_writer import MAX_REFUSED, BatchWriter, ExpectedEvents, NotSent, slow_start_batch
 from poolhouse.runtime.errors import Conflict, Forbidden, Invalid, QuotaExceeded, Unreachable
 from poolhouse.runtime.expectations import Expectations
+from tests.cost import instructions
 
 
 class Calls:
@@ -200,6 +201,15 @@ async def test_refused_writes_are_known_until_they_are_accepted(writes: BatchWri
     writes.forget("owner")
     assert not writes.refused("owner")
     assert writes.refused("another") == {"a"}
+
+
+async def test_forgetting_an_owner_costs_the_same_among_many(writes: BatchWriter, server: Server) -> None:
+    async def cost(count: int) -> int:
+        for number in range(count):
+            await writes.make(f"owner-{number}", "Create", ["a"], server)
+        return instructions(lambda: writes.forget("owner-0"))
+
+    assert await cost(10) == await cost(100)
 
 
 async def test_a_write_that_would_be_refused_comes_last(writes: BatchWriter, server: Server) -> None:

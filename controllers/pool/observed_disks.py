@@ -32,10 +32,14 @@ def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
 
 
 def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
-    """Other pools that could create VMs with disks of the same names."""
+    """Other pools that could create VMs with disks of the same names, or whose VMs have these disks."""
     names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
     pools = (oldest_with(stores, vm.namespace, name) for name in names)
-    return {pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid}
+    users = (other for disk in vm.disks for other in stores.vms.by("disk_if_owned", (vm.namespace, disk)))
+    return {
+        *(pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid),
+        *((other.namespace, other.pool_name) for other in users if other.owner_uid != vm.owner_uid),
+    }
 
 
 def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:

@@ -56,6 +56,13 @@ def by_disk(vm: VM) -> Iterator[Hashable]:
             yield vm.namespace, name
 
 
+def by_disk_if_owned(vm: VM) -> Iterator[Key]:
+    """Index of the VMs of pools by their disks."""
+    if vm.pool_name:
+        for disk in vm.disks:
+            yield vm.namespace, disk
+
+
 def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
     """Index of the VMs about which the state of their DataVolumes says more: they get new disks, or cannot start."""
     if vm.replaced_disks or vm.printable_status in WAITS_FOR_DISKS:
@@ -96,6 +103,7 @@ VM_SOURCE = Source(
         "owner": by_owner,
         "base_name": by_base_name,
         "disk": by_disk,
+        "disk_if_owned": by_disk_if_owned,
         "waiting_for_disks": by_waiting_for_disks,
         "pool_if_waiting": by_pool_if_waiting,
         "disk_if_waiting": by_disk_if_waiting,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -125,6 +126,17 @@ def test_a_vm_reconciles_its_pool_and_the_oldest_with_its_disk() -> None:
     new = replace(vm(4), disks=("root-4",))
     controller.stores.vms.put(new.key, new)
     assert enqueued(controller, lambda enqueue: controller.changes.vm_changed(enqueue, None, new)) == ["first", "web"]
+
+
+def test_a_vm_reconciles_a_younger_pool_whose_vm_has_its_disk() -> None:
+    """The condition DisksShared of that pool comes and goes with the VM."""
+    controller = new_controller()
+    with_oldest(controller)
+    lone = replace(vm("lone"), owner_uid="", owner_kind="", owner_name="", disks=("root-2",))
+    controller.stores.vms.put(lone.key, lone)
+    for old, new in ((None, lone), (lone, None)):
+        found = partial(controller.changes.vm_changed, old=old, new=new)
+        assert enqueued(controller, found) == ["first", "web"]
 
 
 @pytest.mark.parametrize(("disk", "expected"), [("root-0123456789-2", ["web"]), ("root-0123456789-3", [])])

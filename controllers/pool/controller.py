@@ -118,11 +118,12 @@ class PoolController:
         snapshot = decided.snapshot
         if acted.intersection(_disks(pool)):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
-        if decided.before_healing is not None:
-            await self._remember_healing(pool, decided.before_healing)
-        report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
         if decided.plan.actions:
             self.note_actions(pool)
+        if decided.before_healing is not None:
+            await self._remember_healing(pool, decided.before_healing)
+            self.note_actions(pool)  # for the plans that have begun meanwhile
+        report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
         outcome = await self.writer.apply(snapshot, decided.plan)
         memory.written(snapshot, outcome, self.clock())
         refusal = memory.refused_budget.seen(self.clock())

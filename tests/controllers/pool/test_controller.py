@@ -235,6 +235,25 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
     assert not applied
 
 
+async def test_other_pools_hear_of_actions_before_and_after_the_status_of_healing_is_written() -> None:
+    """Plans that end while it is written have not seen the actions, and plans that begin then do not see them yet."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    ends, begins = set[Key](), set[Key]()
+    controller.acted_meanwhile = [ends]
+    write = controller.statuses.write
+
+    async def meanwhile(view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
+        if begins not in controller.acted_meanwhile[1:]:
+            assert ends == {("default", "root")}
+            controller.acted_meanwhile.append(begins)
+        await write(view, fresh, last)
+
+    controller.statuses.write = meanwhile  # type: ignore[method-assign]
+    with contextlib.suppress(RetryWithBackoff):
+        await controller.reconcile(("default", "web"))
+    assert begins == {("default", "root")}
+
+
 @pytest.mark.parametrize(("shown", "synced"), [((), False), (("web-4",), True)])
 async def test_a_pool_waits_for_vms_with_its_disks_of_a_pool_that_drops_the_name(
     shown: tuple[str, ...], synced: bool

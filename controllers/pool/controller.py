@@ -1,7 +1,7 @@
 """Reconciles pools."""
 
-from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -26,6 +26,9 @@ from controllers.shared.status_writer import StatusWriter
 from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.resource import Key
 
+WRITING_SECONDS = 0.1
+"""Pause of a pool while another pool writes about a disk of the same name."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -43,8 +46,6 @@ class PoolController:
     find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
-    acted_meanwhile: list[set[Key]] = field(default_factory=list)
-    """for each plan that is being made, the disks (namespace, name) of the pools that have acted since it began"""
     disk_writers: DiskWriters = field(default_factory=DiskWriters)
     records: PoolRecords = field(init=False)
     changes: PoolChanges = field(init=False)
@@ -105,7 +106,7 @@ class PoolController:
     def _writers(self, pool: Pool) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
         they wrote. Otherwise two pools could use a name at the same time."""
-        return {pool.uid, *self.disk_writers.of(_disks(pool))}
+        return {pool.uid, *self.disk_writers.of(pool.disks)}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
@@ -113,18 +114,19 @@ class PoolController:
         if self.records.synced({pool.uid}):
             self.disk_writers.forget(pool.uid)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
-        with self._noting_actions() as acted:
+        # A pool with a conflict creates no disk, and many may have one.
+        if snapshot.disk_conflict is None and self.disk_writers.is_another_writing(pool.uid, pool.disks):
+            return WRITING_SECONDS
+        with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        if acted.intersection(_disks(pool)):
+        if not written.isdisjoint(pool.disks):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
-        if decided.plan.actions:
-            self.note_actions(pool)
-        if decided.before_healing is not None:
-            await self._remember_healing(pool, decided.before_healing)
-            self.note_actions(pool)  # for the plans that have begun meanwhile
-        report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
-        outcome = await self.writer.apply(snapshot, decided.plan)
+        with self.disk_writers.writing(pool.uid, pool.disks) if decided.plan.actions else nullcontext():
+            if decided.before_healing is not None:
+                await self._remember_healing(pool, decided.before_healing)
+            report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())
+            outcome = await self.writer.apply(snapshot, decided.plan)
         memory.written(snapshot, outcome, self.clock())
         refusal = memory.refused_budget.seen(self.clock())
         done = await self._planned(pool, conclude, decided, outcome.not_done, memory.failure, refusal, now)
@@ -154,21 +156,6 @@ class PoolController:
 
     async def _planned(self, pool: Pool, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         return await self.planner.run(("pool", pool.key), function, *arguments, **named)
-
-    @contextmanager
-    def _noting_actions(self) -> Iterator[set[Key]]:
-        acted = set[Key]()
-        self.acted_meanwhile.append(acted)
-        try:
-            yield acted
-        finally:
-            self.acted_meanwhile = [each for each in self.acted_meanwhile if each is not acted]
-
-    def note_actions(self, pool: Pool) -> None:
-        disks = _disks(pool)
-        self.disk_writers.note(pool.uid, disks)
-        for acted in self.acted_meanwhile:
-            acted.update(disks)
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
         has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))
@@ -202,7 +189,3 @@ class PoolController:
         """The pool with the stored status. A snapshot has what the memory adds to it, which may not be written yet."""
         stored = self.stores.pools.get(pool.key)
         return stored if isinstance(stored, Pool) and stored.uid == pool.uid else pool
-
-
-def _disks(pool: Pool) -> frozenset[Key]:
-    return frozenset((pool.namespace, disk) for disk in pool.disk_names)

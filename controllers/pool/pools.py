@@ -77,6 +77,11 @@ class Pool(ObjectView):
         return frozenset(disk_names(self.spec.template))
 
     @cached_property
+    def disks(self) -> frozenset[Key]:
+        """The same names with the namespace of the pool."""
+        return frozenset((self.namespace, name) for name in self.disk_names)
+
+    @cached_property
     def tracked(self) -> Mapping[str, Key]:
         """The DataSources that the pool tracks, by name in dataVolumeTemplates."""
         strategy = self.spec.update_strategy.chosen

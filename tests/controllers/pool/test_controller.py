@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS
-from controllers.pool.controller import PoolController
+from controllers.pool.controller import WRITING_SECONDS, PoolController
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
@@ -227,7 +227,7 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
 
     class Meanwhile(InlinePlanner):
         async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-            controller.note_actions(other)
+            controller.disk_writers.note(other.uid, other.disks)
             return await super().run(of, function, *arguments, **named)
 
     controller.planner = Meanwhile()
@@ -235,23 +235,24 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
     assert not applied
 
 
-async def test_other_pools_hear_of_actions_before_and_after_the_status_of_healing_is_written() -> None:
-    """Plans that end while it is written have not seen the actions, and plans that begin then do not see them yet."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    ends, begins = set[Key](), set[Key]()
-    controller.acted_meanwhile = [ends]
-    write = controller.statuses.write
+async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() -> None:
+    """The oldest pool drops the name while it writes, and the stores cannot show yet what it has written."""
+    web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    pauses = list[float | None]()
 
-    async def meanwhile(view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
-        if begins not in controller.acted_meanwhile[1:]:
-            assert ends == {("default", "root")}
-            controller.acted_meanwhile.append(begins)
-        await write(view, fresh, last)
+    class Writer(FakeWriter):
+        async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
+            if snapshot.pool.name == web.name:
+                dropped = a_pool(3, template=template(dataVolumeTemplates=[]))
+                controller.stores.pools.put(web.key, dropped)
+                pauses.append(await controller.reconcile(other.key))
+            return PoolOutcome()
 
-    controller.statuses.write = meanwhile  # type: ignore[method-assign]
-    with contextlib.suppress(RetryWithBackoff):
-        await controller.reconcile(("default", "web"))
-    assert begins == {("default", "root")}
+    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.stores.pools.put(other.key, other)
+    await controller.reconcile(web.key)
+    pauses.append(await controller.reconcile(other.key))
+    assert pauses == [WRITING_SECONDS, None]
 
 
 @pytest.mark.parametrize(("shown", "synced"), [((), False), (("web-4",), True)])
@@ -264,7 +265,7 @@ async def test_a_pool_waits_for_vms_with_its_disks_of_a_pool_that_drops_the_name
     web = a_pool(3)
     for pool in (web, other):
         controller.stores.pools.put(pool.key, pool)
-    controller.note_actions(web)
+    controller.disk_writers.note(web.uid, web.disks)
     controller.records.expectations.expect(web.uid, creates=["web-4"], now=0.0)
     dropped = replace(web, spec=a_pool(3, template=template(dataVolumeTemplates=[])).spec)
     controller.stores.pools.put(web.key, dropped)

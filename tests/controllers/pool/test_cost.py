@@ -59,7 +59,7 @@ def with_pools_of_others(controller: PoolController, count: int) -> None:
         pool = replace(each, namespace="others")
         controller.stores.pools.put(pool.key, pool)
         controller.records.memory(pool)
-        controller.note_actions(pool)
+        controller.disk_writers.note(pool.uid, pool.disks)
         controller.records.expectations.expect(pool.uid, creates=["x"], now=0.0)
 
 
@@ -164,7 +164,7 @@ def test_a_reconcile_forgets_the_disks_of_a_pool_whose_writes_the_stores_show() 
     controller = new_controller()
     (other,) = younger_pools(1)
     controller.stores.pools.put(other.key, other)
-    controller.note_actions(other)
+    controller.disk_writers.note(other.uid, other.disks)
     controller.records.expectations.expect(other.uid, creates=["other-0-1"], now=0.0)
     for writers in (DiskWriters({("default", "root"): {other.uid}}, {other.uid: DISKS}), DiskWriters()):
         asyncio.run(controller.reconcile(other.key))

@@ -21,6 +21,7 @@ from poolhouse.cli.main import COMMANDS, CommandEntry, main, poolhouse, program_
 from poolhouse.cli.output import Failed
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound, Unauthorized
+from tests.waiting import wait_until
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -239,7 +240,9 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 def test_an_interrupt_prints_no_traceback(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
-    with started("default", "-f", str(pipe)) as process, pipe.open("wb"):  # it reads now
+    with started("default", "-f", str(pipe)) as process, pipe.open("wb"):
+        # A signal between Python's last look for signals and the system call would not end the call.
+        wait_until(lambda: "pipe_read" in Path(f"/proc/{process.pid}/wchan").read_text())
         process.send_signal(signal.SIGINT)
         said = process.communicate(timeout=180)[1]
     assert process.returncode == 128 + signal.SIGINT

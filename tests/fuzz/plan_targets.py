@@ -2,7 +2,7 @@
 
 import json
 from asyncio import Runner
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from datetime import UTC, datetime
 from random import Random
@@ -11,6 +11,7 @@ from typing import Any
 from controllers.claim.snapshot import SOURCE as CLAIM_SOURCE
 from controllers.pool import simulate as pool_plans
 from controllers.pool import sources as pools
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.known_revisions import REVISION_SOURCE
 from controllers.pool.list_stores import list_stores as list_pool_stores
 from controllers.pool.vm_snapshots import RESTORE_SOURCE, SNAPSHOT_SOURCE
@@ -67,13 +68,16 @@ class Plans:
         if problems := kind.problems(given):
             check_problems([asdict(problem) for problem in problems])
             return
-        plans: Any
-        plans, stores = (pool_plans, self._pools) if kind is POOL else (set_plans, self._sets)
-        found = plans.hypothetical_snapshot(stores, given, self.BURST)
+        found: Any
+        answer: Callable[[Any, datetime], Json]
+        if kind is POOL:
+            found, answer = hypothetical_snapshot(self._pools, given, self.BURST), pool_plans.answer
+        else:
+            found, answer = set_plans.hypothetical_snapshot(self._sets, given, self.BURST), set_plans.answer
         if isinstance(found, InvalidSpec):
             check_problems([{"path": "spec", "message": found.problem}])
         else:
-            json.dumps(plans.answer(found, self.NOW))
+            json.dumps(answer(found, self.NOW))
 
 
 class Structured:

@@ -27,7 +27,7 @@ from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.resource import Key
 
 WRITING_SECONDS = 0.1
-"""Pause of a pool while another pool writes about a disk of the same name."""
+"""Pause of a pool while another pool with a disk of the same name writes."""
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -96,17 +96,20 @@ class PoolController:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, Pool):
             return pool
-        memory, synced = self.records.memory(pool), self.records.synced(self._writers(pool))
-        snapshot = observe(self.stores, key, synced=synced, failure=memory.failure, burst=self.burst)
+        memory = self.records.memory(pool)
+        snapshot = observe(self.stores, key, synced=True, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
+        synced = self.records.synced(self._writers(pool, snapshot))
         leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
-        snapshot = replace(snapshot, refused=self.writer.batches.refused(pool.uid), leaving=leaving)
+        snapshot = replace(snapshot, synced=synced, refused=self.writer.batches.refused(pool.uid), leaving=leaving)
         return memory.added_to(snapshot, self.clock())
 
-    def _writers(self, pool: Pool) -> set[str]:
+    def _writers(self, pool: Pool, snapshot: PoolSnapshot) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
-        they wrote. Otherwise two pools could use a name at the same time."""
-        return {pool.uid, *self.disk_writers.of(pool.disks)}
+        they wrote. Otherwise two pools could use a name at the same time. A pool with a conflict creates no disk, and
+        waits for no other, because no VM of another pool reconciles it."""
+        others = self.disk_writers.of(pool.disks) if snapshot.disk_conflict is None else ()
+        return {pool.uid, *others}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
@@ -114,13 +117,13 @@ class PoolController:
         if self.records.synced({pool.uid}):
             self.disk_writers.forget(pool.uid)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
-        # A pool with a conflict creates no disk, and many may have one.
+        # A pool with a conflict creates no disk.
         if snapshot.disk_conflict is None and self.disk_writers.is_another_writing(pool.uid, pool.disks):
             return WRITING_SECONDS
         with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        if not written.isdisjoint(pool.disks):
+        if snapshot.disk_conflict is None and not written.isdisjoint(pool.disks):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
         with self.disk_writers.writing(pool.uid, pool.disks) if decided.plan.actions else nullcontext():
             if decided.before_healing is not None:
@@ -144,7 +147,7 @@ class PoolController:
         wait = None if pool.deleting else await self._update_status(self._stored(pool), fresh)
         retry_unless_done(outcome)
         times = wait, decided.plan.again_seconds, refusal.wait_seconds if refusal is not None else None
-        return self.records.seconds_until_next(self._writers(pool), *times)
+        return self.records.seconds_until_next(self._writers(pool, snapshot), *times)
 
     async def _decide(self, snapshot: PoolSnapshot, now: datetime) -> Decided:
         decided = await self._planned(snapshot.pool, decide, snapshot, now)

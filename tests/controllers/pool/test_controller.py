@@ -235,6 +235,32 @@ async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() 
     assert not applied
 
 
+async def test_a_pool_with_a_disk_conflict_waits_for_no_other_pool() -> None:
+    """It creates no disk, and the VMs of the oldest pool do not reconcile it."""
+    applied = list[Plan]()
+
+    def apply(plan: Plan) -> PoolOutcome:
+        applied.append(plan)
+        return PoolOutcome()
+
+    controller = controlled(FakeWriter(apply), CollectorRegistry())
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    controller.stores.pools.put(other.key, other)
+    web = a_pool(3)
+    controller.records.expectations.expect(web.uid, creates=["web-4"], now=0.0)
+
+    class Meanwhile(InlinePlanner):
+        async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+            controller.disk_writers.note(web.uid, web.disks)
+            return await super().run(of, function, *arguments, **named)
+
+    controller.planner = Meanwhile()
+    await controller.reconcile(other.key)
+    assert len(applied) == 1
+    snapshots = [controller.observe(key) for key in (web.key, other.key)]
+    assert [isinstance(each, PoolSnapshot) and each.synced for each in snapshots] == [False, True]
+
+
 async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() -> None:
     """The oldest pool drops the name while it writes, and the stores cannot show yet what it has written."""
     web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")

@@ -14,6 +14,7 @@ from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
 from controllers.pool.disk_writers import DiskWriters
 from controllers.pool.pools import Pool
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
@@ -92,9 +93,9 @@ def test_a_reconcile_costs_the_same_among_many(crowd: Callable[[PoolController, 
 def test_the_writes_of_other_namespaces_are_not_compared() -> None:
     controller = new_controller()
     with_pools_of_others(controller, FEW)
-    (pool,) = (each for each in controller.stores.pools.all() if each.name == "web")
-    assert isinstance(pool, Pool)
-    assert controller._writers(pool) == {pool.uid}
+    snapshot = controller.observe(("default", "web"))
+    assert isinstance(snapshot, PoolSnapshot)
+    assert controller._writers(snapshot.pool, snapshot) == {snapshot.pool.uid}
 
 
 def enqueued(controller: PoolController, change: Callable[[Callable[[Key, float], None]], None]) -> list[str]:

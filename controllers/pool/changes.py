@@ -68,7 +68,8 @@ class PoolChanges:
         views = [vm for vm in (old, new) if vm is not None]
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, 0 if at_once else self._gather_seconds(key))
-        if old is None or new is None or new.disks != old.disks:
+        # The oldest pool with a name of these disks may have waited for the writes of the VM's pool, too.
+        if at_once or old is None or new is None or new.disks != old.disks:
             for key in set[Key]().union(*(others_with_disks_of(self.stores, vm) for vm in views)):
                 enqueue(key, GATHER_SECONDS)
 

@@ -140,6 +140,20 @@ def test_a_vm_reconciles_a_younger_pool_whose_vm_has_its_disk() -> None:
         assert enqueued(controller, found) == ["first", "web"]
 
 
+def test_the_last_awaited_write_of_a_pool_reconciles_the_oldest_with_its_disk() -> None:
+    """The oldest pool waits for the writes of a younger one that has the name, too."""
+    controller = new_controller()
+    with_oldest(controller)
+    vms = [vm(2), vm(3)]
+    controller.records.expectations.expect("u-web", deletes=[each.uid for each in vms], now=0.0)
+    found = list[list[str]]()
+    for each in vms:
+        deleting = replace(each, deleted_at="2026-03-01T12:00:00Z")
+        controller.stores.vms.put(each.key, deleting)
+        found.append(enqueued(controller, partial(controller.changes.vm_changed, old=each, new=deleting)))
+    assert found == [["web"], ["first", "web"]]
+
+
 @pytest.mark.parametrize(("disk", "expected"), [("root-0123456789-2", ["web"]), ("root-0123456789-3", [])])
 def test_a_data_volume_reconciles_the_pool_of_the_vm_that_waits_for_it(disk: str, expected: list[str]) -> None:
     controller = new_controller()

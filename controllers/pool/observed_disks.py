@@ -15,6 +15,9 @@ from poolhouse.runtime.resource import Key
 
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
 """KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
+MAX_USERS = 10
+"""The pools of so many VMs with a disk are reconciled when another VM gets or loses it: a tenant may give all VMs one
+disk. The condition DisksShared of a pool changes only if all other VMs with the disk are of this pool."""
 
 
 def oldest_with(stores: Stores, namespace: str, disk: str) -> Pool | None:
@@ -24,7 +27,8 @@ def oldest_with(stores: Stores, namespace: str, disk: str) -> Pool | None:
 
 
 def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
-    """The pools that wait for a disk name of this pool, which was or is the oldest one with it."""
+    """The pools with a disk name of this pool, for each name with which no other pool is older. They wait for the pool,
+    or have waited for it."""
     for disk in pool.disk_names:
         oldest = oldest_with(stores, pool.namespace, disk)
         if oldest is not None and age_of(pool) <= age_of(oldest):
@@ -35,7 +39,8 @@ def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
     """Other pools that could create VMs with disks of the same names, or whose VMs have these disks."""
     names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
     pools = (oldest_with(stores, vm.namespace, name) for name in names)
-    users = (other for disk in vm.disks for other in stores.vms.by("disk_if_owned", (vm.namespace, disk)))
+    places = ((vm.namespace, disk) for disk in vm.disks)
+    users = (other for place in places for other in stores.vms.first_of("disk_if_owned", place, MAX_USERS))
     return {
         *(pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid),
         *((other.namespace, other.pool_name) for other in users if other.owner_uid != vm.owner_uid),

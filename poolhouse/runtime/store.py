@@ -3,6 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable, Iterator, KeysView, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Generic, TypeVar
 
 from poolhouse.runtime.resource import Key
@@ -43,7 +44,9 @@ class Store(Generic[V]):
         return len(self._keys[index].get(value, ()))
 
     def first_of(self, index: str, value: Hashable, count: int) -> list[V]:
-        """The first `count` of these views in the order of the `OrderedIndex`."""
+        """The first `count` of these views, in the order of an `OrderedIndex` or in that of `by`."""
+        if index not in self._orders:
+            return [self._views[key] for key in islice(self._keys[index].get(value, ()), count)]
         return [self._views[key] for _, key in self._sorted.get((index, value), ())[:count]]
 
     def first(self, index: str, value: Hashable) -> V | None:

@@ -154,6 +154,18 @@ def test_the_last_awaited_write_of_a_pool_reconciles_the_oldest_with_its_disk() 
     assert found == [["web"], ["first", "web"]]
 
 
+def test_a_vm_costs_the_same_among_many_with_its_disk() -> None:
+    def cost(count: int) -> int:
+        controller = new_controller()
+        for number in range(count):
+            each = replace(vm(f"shared-{number}"), disks=("root-2",))
+            controller.stores.vms.put(each.key, each)
+        new = replace(vm(4), disks=("root-2",))
+        return instructions(lambda: controller.changes.vm_changed(lambda key, seconds: None, None, new))
+
+    assert cost(MANY) == cost(FEW)
+
+
 @pytest.mark.parametrize(("disk", "expected"), [("root-0123456789-2", ["web"]), ("root-0123456789-3", [])])
 def test_a_data_volume_reconciles_the_pool_of_the_vm_that_waits_for_it(disk: str, expected: list[str]) -> None:
     controller = new_controller()

@@ -12,8 +12,8 @@ Disks = frozenset[Key]
 
 @dataclass
 class DiskWriters:
-    """Pools by the names that their disks had when they wrote. A pool may have other names, or be gone, before the
-    stores show its VMs."""
+    """Which pools write VMs with which disks, or have written them. The template of such a pool may have other disks
+    before the stores show the VMs."""
 
     _pools: dict[Key, set[str]] = field(default_factory=dict)
     _disks: dict[str, Disks] = field(default_factory=dict)
@@ -49,11 +49,11 @@ class DiskWriters:
             written.update(disks)
 
     def of(self, disks: Iterable[Key]) -> set[str]:
-        """The UIDs of the pools that have written about one of these disks."""
+        """The UIDs of the pools that have written, and had one of these disks."""
         return set[str]().union(*(self._pools.get(disk, ()) for disk in disks))
 
     def is_another_writing(self, pool_uid: str, disks: Disks) -> bool:
-        """Whether another pool writes about one of these disks now."""
+        """Whether another pool with one of these disks writes now."""
         return any(uid != pool_uid and not disks.isdisjoint(written) for uid, written in self._writing.items())
 
     def forget(self, pool_uid: str) -> None:

@@ -78,7 +78,7 @@ class Pool(ObjectView):
 
     @cached_property
     def disks(self) -> frozenset[Key]:
-        """The same names with the namespace of the pool."""
+        """Namespace and name of each disk in the template."""
         return frozenset((self.namespace, name) for name in self.disk_names)
 
     @cached_property

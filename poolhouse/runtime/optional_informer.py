@@ -96,11 +96,12 @@ class OptionalInformer(Generic[V]):
         self._subscribers.append(changed)
 
     def subscribe_served(self, changed: Callable[[], None]) -> None:
-        """Calls `changed()` when `known` or `served` changes."""
+        """Calls `changed()` once it is known whether the resource is served, and when this changes."""
         self._on_served.append(changed)
 
     def subscribe_objects(self, changed: Callable[[V | None, V | None], None]) -> None:
-        """Calls `changed(old, new)` for each object, as `Informer.subscribe` does."""
+        """Calls `changed(old, new)` for each object, as `Informer.subscribe` does. Call it before `run`. The objects of
+        a resource that disappears cause no call."""
         self._handlers.append(changed)
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -19,9 +20,13 @@ def instructions(function: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # A garbage collection in between would run finalizers and Hypothesis's callback, whose instructions count too.
+    gc.collect()
+    gc.disable()
     sys.settrace(trace)
     try:
         function()
     finally:
         sys.settrace(before)
+        gc.enable()
     return executed

@@ -42,7 +42,7 @@ WORKERS := 3
 # The EC2 tests run beside the other tests, because they wait most of their time. Their output comes last. The shell makes
 # them ignore Ctrl-C.
 test: setup $(PROMETHEUS) $(BROWSER) $(HELM)
-	@failed=0; ec2=$$(mktemp); trap 'kill 0' INT; { $(EC2_SETUP) && $(EC2_PYTEST); } > $$ec2 2>&1 & \
+	@failed=0; ec2=$$(mktemp); trap 'rm -f '$$ec2'; kill 0' INT; { $(EC2_SETUP) && $(EC2_PYTEST); } > $$ec2 2>&1 & \
 	  $(BIN)/python -m pytest -n $(WORKERS) || failed=$$?; \
 	  wait $$! || failed=$$?; cat $$ec2; rm $$ec2; exit $$failed
 

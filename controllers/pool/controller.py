@@ -52,8 +52,15 @@ class PoolController:
 
     def __post_init__(self) -> None:
         self.records = pool_records(self.writer.batches, self.stores.owner_of, self.now)
-        of = self.stores, self.records, self.writer, self.metrics, self.planner, self.clock
-        self.changes = PoolChanges(*of, self.disk_writers.forget)
+        self.changes = PoolChanges(
+            self.stores,
+            self.records,
+            self.writer,
+            self.metrics,
+            self.planner,
+            self.clock,
+            forget_writes=self.disk_writers.forget,
+        )
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has seen the VMIs that ended before, and recorded its decisions."""

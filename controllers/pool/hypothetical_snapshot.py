@@ -25,8 +25,8 @@ def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSna
     pool = parse_pool({**document, "metadata": metadata})
     pools = POOL_SOURCE.store()
     pools.put(pool.key, pool)
-    for disk in pool.disk_names if isinstance(pool, Pool) else ():
-        oldest = oldest_with(stores, pool.namespace, disk)
+    for disk in pool.disks if isinstance(pool, Pool) else ():
+        oldest = oldest_with(stores, disk)
         if oldest is not None and oldest.key != pool.key:
             pools.put(oldest.key, oldest)
     found = observe(replace(stores, pools=pools), pool.key, synced=True, failure=None, burst=burst)

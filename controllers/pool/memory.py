@@ -132,7 +132,7 @@ class PoolMemory(Memory):
             self.update = None
 
     def written(self, snapshot: PoolSnapshot, outcome: PoolOutcome, now: float) -> None:
-        """Remembers what the writes of a plan have come to."""
+        """Remembers the outcome of the writes of a plan."""
         if outcome.failure or snapshot.synced:
             self.failure = outcome.failure
         self.refused_budget.follow(snapshot.pool.uid, snapshot.budget_refusal, outcome.budget, now)

@@ -20,25 +20,26 @@ MAX_USERS = 10
 disk. The condition DisksShared of a pool changes only if all other VMs with the disk are of this pool."""
 
 
-def oldest_with(stores: Stores, namespace: str, disk: str) -> Pool | None:
-    """The oldest pool whose template has a disk of this name. Only this pool creates VMs with such disks."""
-    oldest = stores.pools.first("disk", (namespace, disk))
+def oldest_with(stores: Stores, disk: Key) -> Pool | None:
+    """The oldest pool whose template has a disk of this name, in this namespace. Only this pool creates VMs with such
+    disks."""
+    oldest = stores.pools.first("disk", disk)
     return oldest if isinstance(oldest, Pool) else None
 
 
 def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
     """The pools with a disk name of this pool, for each name with which no other pool is older. They wait for the pool,
     or have waited for it."""
-    for disk in pool.disk_names:
-        oldest = oldest_with(stores, pool.namespace, disk)
+    for disk in pool.disks:
+        oldest = oldest_with(stores, disk)
         if oldest is not None and age_of(pool) <= age_of(oldest):
-            yield from (other.key for other in stores.pools.by("disk", (pool.namespace, disk)))
+            yield from (other.key for other in stores.pools.by("disk", disk))
 
 
 def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
     """Other pools that could create VMs with disks of the same names, or whose VMs have these disks."""
     names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
-    pools = (oldest_with(stores, vm.namespace, name) for name in names)
+    pools = (oldest_with(stores, (vm.namespace, name)) for name in names)
     places = ((vm.namespace, disk) for disk in vm.disks)
     users = (other for place in places for other in stores.vms.first_of("disk_if_owned", place, MAX_USERS))
     return {
@@ -48,12 +49,12 @@ def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
 
 
 def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
-    for disk in sorted(pool.disk_names):
-        other = oldest_with(stores, pool.namespace, disk)
+    for disk in sorted(pool.disks):
+        other = oldest_with(stores, disk)
         if other is not None and other.uid != pool.uid and age_of(other) < age_of(pool):
             return Failure(
                 PoolReason.DISK_CONFLICT,
-                f"dataVolumeTemplate {disk} is also pool {other.name}'s, and VMs of both would write to one disk: "
+                f"dataVolumeTemplate {disk[1]} is also pool {other.name}'s, and VMs of both would write to one disk: "
                 "give it another name in this pool, no VM is created until then",
             )
     return None
@@ -74,28 +75,22 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
 
 
 def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> dict[str, str]:
-    """Disks that another pool has retained, and disks of VMs outside this pool. The other pool may be an
-    earlier pool of the same name."""
+    """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
+    VM uses. The other pool may be an earlier pool of the same name."""
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    vms = {vm.key: vm for name in pool.disk_names for vm in stores.vms.by("disk", (pool.namespace, name))}
-    for vm in vms.values():
+    vms = {vm.key: vm for disk in pool.disks for vm in stores.vms.by("disk", disk)}.values()
+    for vm in vms:
         if vm.owner_uid != pool.uid:
             found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
-    return found | dict.fromkeys(_left_disks(stores, pool), "which a deleted VM has left")
-
-
-def _left_disks(stores: Stores, pool: Pool) -> list[str]:
-    """Disks with a name of the pool that deleted VMs have left, and that no VM uses."""
     left = {state.key[1] for state in stores.left_disks(pool.namespace) if state.left}
-    names = pool.disk_names if left else ()
-    for name in names:
-        for vm in stores.vms.by("disk", (pool.namespace, name)):
-            left.difference_update(vm.disks)
-    return [disk for disk in left if parent_and_ordinal(disk)[0] in names]
+    for vm in vms if left else ():
+        left.difference_update(vm.disks)
+    of_pool = (disk for disk in left if parent_and_ordinal(disk)[0] in pool.disk_names)
+    return found | dict.fromkeys(of_pool, "which a deleted VM has left")
 
 
 def taken_by_disks(pool: Pool, disks: Iterable[str]) -> frozenset[int]:

@@ -1,4 +1,4 @@
-"""Reports what a pool has met and did not do itself, once: in its log of decisions, and as events."""
+"""Records in the log of a pool, and as Events, what others did to its VMs: each change once."""
 
 from collections.abc import Iterable
 from datetime import datetime

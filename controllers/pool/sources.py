@@ -28,8 +28,7 @@ def pools_by_uid(pool: Pool | InvalidPool) -> Iterator[Hashable]:
 def pools_by_disk(pool: Pool | InvalidPool) -> Iterator[Hashable]:
     """Index of pools by the disk names in their template: (namespace, name)."""
     if isinstance(pool, Pool):
-        for disk in pool.disk_names:
-            yield pool.namespace, disk
+        yield from pool.disks
 
 
 def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
@@ -63,19 +62,23 @@ def by_disk_if_owned(vm: VM) -> Iterator[Key]:
             yield vm.namespace, disk
 
 
+def _waits_for_disks(vm: VM) -> bool:
+    """Whether the state of its DataVolumes says more about the VM: it gets new disks, or cannot start."""
+    return bool(vm.replaced_disks) or vm.printable_status in WAITS_FOR_DISKS
+
+
 def by_waiting_for_disks(vm: VM) -> Iterator[Hashable]:
-    """Index of the VMs about which the state of their DataVolumes says more: they get new disks, or cannot start."""
-    if vm.replaced_disks or vm.printable_status in WAITS_FOR_DISKS:
+    if _waits_for_disks(vm):
         yield True
 
 
 def by_pool_if_waiting(vm: VM) -> Iterator[Key]:
-    for _ in by_waiting_for_disks(vm):
+    if _waits_for_disks(vm):
         yield vm.namespace, vm.pool_name
 
 
 def by_disk_if_waiting(vm: VM) -> Iterator[Key]:
-    for _ in by_waiting_for_disks(vm):
+    if _waits_for_disks(vm):
         for disk in vm.disks:
             yield vm.namespace, disk
 

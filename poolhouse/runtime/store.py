@@ -68,13 +68,14 @@ class Store(Generic[V]):
     def put(self, key: Key, view: V) -> V | None:
         """Stores a view. Returns the view that it replaces, or None. The store stays as it is if an index raises."""
         values = {name: set(index(view)) for name, index in self._indexes.items()}
+        orders = {name: order(view) for name, order in self._orders.items() if values[name]}
         old = self.drop(key)
         self._views[key] = view
         for name, found in values.items():
             for value in found:
                 self._keys[name].setdefault(value, {})[key] = None
-                if name in self._orders:
-                    insort(self._sorted.setdefault((name, value), []), (self._orders[name](view), key))
+                if name in orders:
+                    insort(self._sorted.setdefault((name, value), []), (orders[name], key))
         return old
 
     def drop(self, key: Key) -> V | None:

@@ -55,8 +55,9 @@ class HelmRelease:
     def find(cls, target: Target) -> HelmRelease:
         """The only release of Poolhouse on the cluster. Skips the test if its uninstallation would delete VMs."""
         listed = json.loads(_helm(target, "list", "--all", "--all-namespaces", "--output=json"))
-        (found,) = [each for each in listed if each["chart"].startswith("poolhouse-")]
-        name, namespace = found["name"], found["namespace"]
+        found = [each for each in listed if each["chart"].startswith("poolhouse-")]
+        assert len(found) == 1, f"`helm list` must show one release of Poolhouse, and shows {len(found)}"
+        name, namespace = found[0]["name"], found[0]["namespace"]
         given = _helm(target, "get", "values", name, f"--namespace={namespace}", "--output=json")
         release = cls(target, name, namespace, json.loads(given) or {})
         if not release.values.get("crds", {}).get("keep", True):

@@ -1,4 +1,4 @@
-"""The state of healing, which the status has: failing VMs, attempts with their pauses, and the circuit breaker."""
+"""status.healing: the failing VMs, the attempts to replace them with their pauses, and the circuit breaker."""
 
 from collections import Counter
 from collections.abc import Iterable

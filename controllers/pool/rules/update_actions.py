@@ -35,7 +35,7 @@ def update_action(snapshot: PoolSnapshot, vm: VM, quiet: str, now: datetime) -> 
     if replacements := disk_replacements(snapshot, vm):
         disks, replaced = annotations(snapshot, vm, disks, replacements)
         reason = "; ".join([reason, *map(str, replacements)])
-    # A snapshot of this stay at the revision must not count for a later stay, even if it is not used.
+    # A snapshot that this update does not need counts, too: it must not serve a later update from this revision.
     counts = is_needed(snapshot, vm) or snapshot.next_snapshot(vm) is not None
     label = snapshot.revision.label
     update = Update(vm.name, vm.uid, vm.ordinal, vm.revision, label, reason, disks, replacements, replaced, counts)

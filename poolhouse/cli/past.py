@@ -24,6 +24,11 @@ differ."""
 WHOLE_SECOND = timedelta(seconds=1)
 SAME_SECONDS = 10.0
 """An Event and a decision with the same reason, this close to each other, are about the same action."""
+SAME_MESSAGE_SECONDS = 120.0
+"""The same, if the Event also has the decision's message. A decision has the time of its plan, and the writes of a plan
+take longer in a busy API server."""
+RETAINED = "; its disks are retained"
+"""the end of a decision's message that its Event has elsewhere"""
 CREATIONS = ("SuccessfulCreate",)
 DELETIONS = ("SuccessfulDelete", "SuccessfulHeal", "DeletedByOther")
 
@@ -169,7 +174,7 @@ def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
         (seconds, row, number)
         for row, event in enumerate(rows)
         for number, each in enumerate(decisions)
-        if event["reason"] == each.reason and (seconds := _seconds_between(event, each)) <= SAME_SECONDS
+        if event["reason"] == each.reason and (seconds := _seconds_between(event, each)) <= _limit(event, each)
     )
     told: dict[int, int] = {}
     for _, row, number in pairs:
@@ -179,6 +184,11 @@ def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
                 rows[row]["setBy"] = decisions[number].set_by
     rows += [each.json() for number, each in enumerate(decisions) if number not in told]
     return sorted(rows, key=lambda row: parse_time(str(row["time"])))
+
+
+def _limit(row: Json, decision: Logged) -> float:
+    why = decision.message.removesuffix(RETAINED)
+    return SAME_MESSAGE_SECONDS if why and why in (row["note"] or "") else SAME_SECONDS
 
 
 def _seconds_between(row: Json, decision: Logged) -> float:

@@ -277,6 +277,27 @@ def test_a_decision_with_an_event_is_not_told_twice() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("reason", "message", "note", "rows"),
+    [
+        pytest.param("SuccessfulUpdate", "why", "updated VM web-1: why", 1, id="the event has the decision's message"),
+        pytest.param(
+            "SuccessfulDelete",
+            "why; its disks are retained",
+            "deleted VM web-1, its disks are retained: why",
+            1,
+            id="the disks are retained",
+        ),
+        pytest.param("SuccessfulUpdate", "why", "updated VM web-1: another change", 2, id="another message"),
+        pytest.param("SuccessfulUpdate", "", "updated VM web-1", 2, id="a decision without a message"),
+    ],
+)
+def test_an_event_that_comes_long_after_its_decision(reason: str, message: str, note: str, rows: int) -> None:
+    decision = {"time": "2026-03-01T12:31:00Z", "reason": reason, "message": message, "vms": ["web-1/1234abcd"]}
+    events = [{"time": "2026-03-01T12:31:14.5Z", "reason": reason, "note": note}]
+    assert len(merge(events, list(logged([log(decision)], "web-1")))) == rows
+
+
 def test_two_decisions_with_one_event_stay_two() -> None:
     entries = [entry(31, "SuccessfulUpdate", "web-1/1234abcd", setBy=client) for client in ("argocd", "kubectl")]
     entries[1]["time"] = "2026-03-01T12:31:06Z"

@@ -115,24 +115,25 @@ class PoolController:
         """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
         they wrote. Otherwise two pools could use a name at the same time. A pool with a conflict creates no disk, and
         waits for no other, because no VM of another pool reconciles it."""
-        others = self.disk_writers.of(pool.disks) if snapshot.disk_conflict is None else ()
+        others = self.disk_writers.of(snapshot.disks) if snapshot.disk_conflict is None else ()
         return {pool.uid, *others}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
+        disks = snapshot.disks
         self.metrics.follow(pool.key)
         if self.records.synced({pool.uid}):
             self.disk_writers.forget(pool.uid)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
         # A pool with a conflict creates no disk.
-        if snapshot.disk_conflict is None and self.disk_writers.is_another_writing(pool.uid, pool.disks):
+        if snapshot.disk_conflict is None and self.disk_writers.is_another_writing(pool.uid, disks):
             return WRITING_SECONDS
         with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        if snapshot.disk_conflict is None and not written.isdisjoint(pool.disks):
+        if snapshot.disk_conflict is None and not written.isdisjoint(disks):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
-        with self.disk_writers.writing(pool.uid, pool.disks) if decided.plan.actions else nullcontext():
+        with self.disk_writers.writing(pool.uid, disks) if decided.plan.actions else nullcontext():
             if decided.before_healing is not None:
                 await self._remember_healing(pool, decided.before_healing)
             report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())

@@ -24,14 +24,12 @@ def observe(
     pool, beyond = _within_limit(pool, stores.cluster.replica_limit(pool.namespace))
     revision, saved = stores.revisions.current(pool)
     retained = stores.retained_disks.by("namespace", pool.namespace)
-    foreign, of_name = foreign_disks(stores, pool, retained), list(stores.vms.by("base_name", key))
+    of_name = list(stores.vms.by("base_name", key))
     restores = tuple(stores.snapshots.restores.by("pool", pool.key))
     vms = with_restores(stores.vms_of(pool.uid), restores)
     found = PoolSnapshot(
         pool=pool,
         vms=vms,
-        taken_ordinals=taken_by_disks(pool, foreign) | {vm.ordinal for vm in of_name if vm.ordinal is not None},
-        foreign_disks=foreign,
         unowned=tuple(sorted(vm.name for vm in of_name if vm.unowned)),
         foreign_vmis=stores.foreign_vmis(pool),
         awaiting_release=stores.awaiting_release(key),
@@ -57,7 +55,9 @@ def observe(
         failure=failure,
         burst=burst,
     )
-    return stores.instancetypes.expanded(found)
+    foreign = foreign_disks(stores, found, retained)
+    taken = taken_by_disks(found, foreign) | {vm.ordinal for vm in of_name if vm.ordinal is not None}
+    return stores.instancetypes.expanded(replace(found, foreign_disks=foreign, taken_ordinals=taken))
 
 
 def _within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:

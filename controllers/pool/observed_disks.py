@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.pools import Pool
 from controllers.pool.reasons import PoolReason
+from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
@@ -74,27 +75,27 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
     return dict(found)
 
 
-def foreign_disks(stores: Stores, pool: Pool, retained: list[RetainedDisk]) -> dict[str, str]:
+def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk]) -> dict[str, str]:
     """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
     VM uses. The other pool may be an earlier pool of the same name."""
+    pool = snapshot.pool
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    vms = {vm.key: vm for disk in pool.disks for vm in stores.vms.by("disk", disk)}.values()
+    vms = {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values()
     for vm in vms:
         if vm.owner_uid != pool.uid:
             found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
     left = {state.key[1] for state in stores.left_disks(pool.namespace) if state.left}
     for vm in vms if left else ():
         left.difference_update(vm.disks)
-    of_pool = (disk for disk in left if parent_and_ordinal(disk)[0] in pool.disk_names)
+    of_pool = (disk for disk in left if (pool.namespace, parent_and_ordinal(disk)[0]) in snapshot.disks)
     return found | dict.fromkeys(of_pool, "which a deleted VM has left")
 
 
-def taken_by_disks(pool: Pool, disks: Iterable[str]) -> frozenset[int]:
+def taken_by_disks(snapshot: PoolSnapshot, disks: Iterable[str]) -> frozenset[int]:
     """Ordinals whose VMs would get a disk with one of these names."""
-    names = pool.disk_names
-    found = map(parent_and_ordinal, disks)
-    return frozenset(ordinal for name, ordinal in found if ordinal is not None and name in names)
+    namespace, found = snapshot.pool.namespace, map(parent_and_ordinal, disks)
+    return frozenset(ordinal for name, ordinal in found if ordinal is not None and (namespace, name) in snapshot.disks)

@@ -36,7 +36,7 @@ class PoolSnapshot:
     taken_ordinals: frozenset[int] = frozenset()
     """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
     foreign_disks: Mapping[str, str] = field(default_factory=dict)
-    """Disks of other owners that could have the names of this pool's disks, with a description of the owner."""
+    """Disks of other owners that could have the names of `disks`, with a description of the owner."""
     unowned: tuple[str, ...] = ()
     """Names of VMs with the pool's names and label that nobody controls: detached ones, and those of a backup."""
     foreign_vmis: tuple[str, ...] = ()
@@ -128,6 +128,13 @@ class PoolSnapshot:
         """The last revision that all VMs had; None if it is the pool's own, or is not stored any more."""
         name = self.pool.status.current_revision
         return next((each for each in self.revisions if each.name == name != self.revision.name), None)
+
+    @cached_property
+    def disks(self) -> frozenset[tuple[str, str]]:
+        """Namespace and name of each disk that the pool's VMs can get: those of the template, and those of the former
+        template, which VMs also get while an update is held back, and after it was aborted."""
+        former = self.stable_revision.disks if self.stable_revision is not None else ()
+        return self.pool.disks | {(self.pool.namespace, name) for name, _ in former}
 
     @cached_property
     def progress(self) -> UpdateProgress:

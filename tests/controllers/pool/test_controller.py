@@ -34,7 +34,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
-from tests.controllers.pool.builders import NOW, a_pool, halted, template, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, a_pool, halted, template, vm, vmi
 from tests.planning import InlinePlanner, P, T
 
 LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
@@ -279,6 +279,27 @@ async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() 
     await controller.reconcile(web.key)
     pauses.append(await controller.reconcile(other.key))
     assert pauses == [WRITING_SECONDS, None]
+
+
+async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> None:
+    """While an update is held back, new VMs have the former template, and another pool may have its names now."""
+    held: Json = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
+    web = a_pool(4, template=template(dataVolumeTemplates=[]), **held)
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    pauses = list[float | None]()
+
+    class Writer(FakeWriter):
+        async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
+            if snapshot.pool.name == web.name:
+                pauses.append(await controller.reconcile(other.key))
+            return PoolOutcome()
+
+    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.stores.revisions.stored.put(("default", OLD.name), replace(OLD, disks=(("root", "h"),)))
+    for pool in (web, other):
+        controller.stores.pools.put(pool.key, pool)
+    await controller.reconcile(web.key)
+    assert pauses == [WRITING_SECONDS]
 
 
 @pytest.mark.parametrize(("shown", "synced"), [((), False), (("web-4",), True)])

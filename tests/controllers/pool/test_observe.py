@@ -21,7 +21,7 @@ from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
-from tests.controllers.pool.builders import NOW, a_pool, document, leaving, retained, snapshot, template, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, a_pool, document, leaving, retained, snapshot, template, vm, vmi
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -75,6 +75,36 @@ def test_an_ordinal_with_a_foreign_disk_is_skipped(stranger: VM, made: str) -> N
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
+
+
+FORMER = replace(OLD, disks=(("old", "h"),))
+"""the template of a pool before an update that renames the disk"""
+
+
+def held_back(**proactive: Any) -> Pool:
+    spec = {"updateStrategy": {"proactive": proactive}, "status": {"currentRevision": FORMER.name}}
+    return replace(a_pool(2, **spec), created_at=YOUNGER)
+
+
+@pytest.mark.parametrize(
+    ("pool", "stranger", "made"),
+    [
+        pytest.param(held_back(partition=2), "old-1", ["web-2", "web-3"], id="the former name is another VM's"),
+        pytest.param(held_back(partition=2), "root-2", ["web-1", "web-3"], id="the new name is another VM's"),
+        pytest.param(held_back(partition=2), "logs-1", ["web-1", "web-2"], id="a name of neither template"),
+        pytest.param(held_back(), "old-1", ["web-2", "web-3"], id="an abort would use it again"),
+        pytest.param(replace(WEB, status=held_back().status), "old-1", ["web-2"], id="of an opportunistic update"),
+        pytest.param(WEB, "old-1", ["web-1"], id="no VM gets the former template"),
+    ],
+)
+def test_a_vm_with_the_former_template_gets_no_foreign_disk(pool: Pool, stranger: str, made: list[str]) -> None:
+    found = stores(pool)
+    found.revisions.stored.put(("default", FORMER.name), FORMER)
+    lone = vm("db", disks=(stranger,), owner_uid="", owner_name="")
+    found.vms.put(lone.key, lone)
+    state = observe(found, pool.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == made
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from collections.abc import Hashable, Iterator
 
-from controllers.pool.migration_queue import by_live_update
 from controllers.pool.pools import POOLS, InvalidPool, Pool, parse_pool
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import Source
@@ -110,7 +109,6 @@ VM_SOURCE = Source(
         "waiting_for_disks": by_waiting_for_disks,
         "pool_if_waiting": by_pool_if_waiting,
         "disk_if_waiting": by_disk_if_waiting,
-        "live_update": by_live_update,
     },
 )
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi, {"pool": vmis_by_pool})

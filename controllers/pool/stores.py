@@ -7,7 +7,7 @@ from controllers.pool.cluster import Cluster
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import KnownRevisions
-from controllers.pool.migration_queue import MigrationQueue, queue_of
+from controllers.pool.migration_queue import LiveUpdates, MigrationQueue
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SOURCE
 from controllers.pool.vm_snapshots import SnapshotStores
@@ -36,6 +36,10 @@ class Stores:
     collected: set[Key] = field(default_factory=set, compare=False)
     """Disks that have their data, and no DataVolume any more."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
+    _live_updates: LiveUpdates = field(default_factory=LiveUpdates, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self._live_updates.follow(self.vms, self.vmis)
 
     def owner_of(self, vm: VM) -> Pool | InvalidPool | None:
         pool = self.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
@@ -62,7 +66,7 @@ class Stores:
         self.cluster.forget(key)
 
     def queue(self) -> MigrationQueue:
-        return queue_of(map(self._with_vmi, self.vms.by("live_update", True)))
+        return self._live_updates.queue
 
     def waiting_for_disks(self, pool_key: Key | None = None) -> list[VM]:
         """VMs whose disks were replaced, while the old disks are not retained yet, and VMs that a DataVolume stops: of

@@ -33,6 +33,11 @@ class Store(Generic[V]):
         self._keys: dict[str, dict[Hashable, dict[Key, None]]] = {name: {} for name in self._indexes}
         self._orders = {name: each.order for name, each in self._indexes.items() if isinstance(each, OrderedIndex)}
         self._sorted: dict[tuple[str, Hashable], list[tuple[Any, Key]]] = {}
+        self._followers: list[Callable[[Key], None]] = []
+
+    def follow(self, changed: Callable[[Key], None]) -> None:
+        """Calls `changed(key)` after each change of a view, for what is derived from the views of several stores."""
+        self._followers.append(changed)
 
     def get(self, key: Key) -> V | None:
         return self._views.get(key)
@@ -69,16 +74,26 @@ class Store(Generic[V]):
         """Stores a view. Returns the view that it replaces, or None. The store stays as it is if an index raises."""
         values = {name: set(index(view)) for name, index in self._indexes.items()}
         orders = {name: order(view) for name, order in self._orders.items() if values[name]}
-        old = self.drop(key)
+        old = self._take(key)
         self._views[key] = view
         for name, found in values.items():
             for value in found:
                 self._keys[name].setdefault(value, {})[key] = None
                 if name in orders:
                     insort(self._sorted.setdefault((name, value), []), (orders[name], key))
+        self._tell(key)
         return old
 
     def drop(self, key: Key) -> V | None:
+        view = self._take(key)
+        self._tell(key)
+        return view
+
+    def _tell(self, key: Key) -> None:
+        for changed in self._followers:
+            changed(key)
+
+    def _take(self, key: Key) -> V | None:
         view = self._views.pop(key, None)
         if view is not None:
             for name, index in self._indexes.items():

@@ -3,6 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import OrderedIndex, Store
 
 
@@ -49,3 +50,12 @@ def test_an_index_may_yield_a_value_twice() -> None:
     store.put(("n", "a"), ["x"])
     store.drop(("n", "a"))
     assert not list(store.by("address", "x"))
+
+
+def test_a_follower_is_told_the_key_after_each_change() -> None:
+    store, told = Store[int](), list[tuple[Key, int | None]]()
+    store.follow(lambda key: told.append((key, store.get(key))))
+    store.put(("n", "a"), 0)
+    store.put(("n", "a"), 2)
+    store.drop(("n", "a"))
+    assert told == [(("n", "a"), 0), (("n", "a"), 2), (("n", "a"), None)]

@@ -18,8 +18,9 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
-from tests.controllers.pool.builders import REVISION, a_pool, vm
+from tests.controllers.pool.builders import REVISION, a_pool, ago, vm
 from tests.controllers.pool.test_controller import FakeWriter, controlled
+from tests.controllers.pool.test_live_updates import guest, queued, written
 from tests.cost import instructions
 
 FEW, MANY = 10, 1000
@@ -55,6 +56,17 @@ def with_revisions_without_owner(controller: PoolController, count: int) -> None
         controller.stores.revisions.stored.put(("others", each.name), each)
 
 
+def with_live_updates_of_others(controller: PoolController, count: int) -> None:
+    """A VM of `web` waits for KubeVirt, which has migrated many others for their live updates."""
+    moved = written(1, seconds=count, guest=guest(2, moved_at=ago(1)))
+    of = {"namespace": "others", "owner_name": "big", "owner_uid": "u-big"}
+    for each in (queued(2), *(replace(moved, name=f"big-{number}", **of) for number in range(count))):
+        assert each.vmi is not None
+        vmi = replace(each.vmi, namespace=each.namespace, name=each.name)
+        controller.stores.vmis.put(each.key, vmi)
+        controller.stores.vms.put(each.key, replace(each, vmi=None))
+
+
 def with_pools_of_others(controller: PoolController, count: int) -> None:
     for each in younger_pools(count):
         pool = replace(each, namespace="others")
@@ -76,7 +88,7 @@ def new_controller() -> PoolController:
     return controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
 
 
-CROWDS = [with_younger_pools, with_waiting_vms, with_revisions_without_owner]
+CROWDS = [with_younger_pools, with_waiting_vms, with_revisions_without_owner, with_live_updates_of_others]
 
 
 @pytest.mark.parametrize("crowd", CROWDS, ids=lambda crowd: crowd.__name__)
@@ -176,13 +188,16 @@ def test_a_data_volume_reconciles_the_pool_of_the_vm_that_waits_for_it(disk: str
     assert found == expected
 
 
+def tracking_pool() -> Pool:
+    pool = a_pool(3, updateStrategy={"proactive": {"trackDataSources": True}})
+    pool.spec.template["spec"]["dataVolumeTemplates"] = [TRACKING]
+    return replace(pool)
+
+
 @pytest.mark.parametrize(("name", "expected"), [("debian", ["web"]), ("fedora", [])])
 def test_a_data_source_reconciles_the_pools_that_track_it(name: str, expected: list[str]) -> None:
     controller = new_controller()
-    strategy = {"updateStrategy": {"proactive": {"trackDataSources": True}}}
-    tracking = a_pool(3, **strategy)
-    tracking.spec.template["spec"]["dataVolumeTemplates"] = [TRACKING]
-    controller.stores.pools.put(tracking.key, replace(tracking))
+    controller.stores.pools.put(("default", "web"), tracking_pool())
     found = enqueued(controller, lambda enqueue: controller.changes.data_source_changed(enqueue, ("images", name)))
     assert found == expected
 

@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, SaveRevision, Update
@@ -464,6 +466,22 @@ def test_live_updates_of_other_pools_are_observed(own: VM, other: VM, expected: 
     observed = observe(stores, web.key, synced=True, failure=None, burst=250)
     assert isinstance(observed, PoolSnapshot)
     assert observed.queue == expected
+
+
+@given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from(["moving", "moved", "queued", "no VM", "no VMI"]))))
+def test_the_queue_follows_the_stores(changes: list[tuple[int, str]]) -> None:
+    stores = Stores()
+    for ordinal, state in changes:
+        moved = guest(2, moved_at=ago(ordinal))
+        each = written(ordinal, seconds=60, migrating=state == "moving", guest=moved if state == "moved" else guest())
+        for store, missing, view in ((stores.vms, "no VM", replace(each, vmi=None)), (stores.vmis, "no VMI", each.vmi)):
+            if state == missing:
+                store.drop(each.key)
+            else:
+                store.put(each.key, view)
+    states = dict(changes)
+    moved_at = max((ago(ordinal) for ordinal, state in states.items() if state == "moved"), default="")
+    assert stores.queue() == MigrationQueue("moving" in states.values(), moved_at)
 
 
 def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:

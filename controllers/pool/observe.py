@@ -22,7 +22,7 @@ def observe(
     if not isinstance(pool, Pool):
         return pool
     pool, beyond = _within_limit(pool, stores.cluster.replica_limit(pool.namespace))
-    revision, saved = stores.revisions.current(pool)
+    revisions = stores.revisions.of(pool)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     of_name = list(stores.vms.by("base_name", key))
     restores = tuple(stores.snapshots.restores.by("pool", pool.key))
@@ -34,9 +34,9 @@ def observe(
         foreign_vmis=stores.foreign_vmis(pool),
         awaiting_release=stores.awaiting_release(key),
         retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
-        revision=revision,
-        revision_saved=saved,
-        revisions=stores.revisions.of(pool),
+        revision=revisions.current,
+        revision_saved=revisions.is_saved,
+        revisions=revisions.stored,
         unready_disks=unready_disks(stores, pool),
         disk_conflict=disk_conflict(stores, pool),
         vm_snapshots=tuple(stores.snapshots.taken.by("pool", pool.key)),
@@ -49,7 +49,7 @@ def observe(
         queue=stores.queue() if any(map(may_wait, vms)) else MigrationQueue(),
         leaving=stores.cluster.leaving(vm.vmi for vm in vms if vm.vmi is not None),
         budgets=stores.cluster.budgets_of(pool.namespace),
-        refused_references=stores.revisions.refused_references(pool),
+        refused_references=revisions.refused_references,
         excess=beyond,
         synced=synced,
         failure=failure,

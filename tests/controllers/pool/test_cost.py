@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -13,11 +13,14 @@ from prometheus_client import CollectorRegistry
 from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
 from controllers.pool.disk_writers import DiskWriters
+from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
+from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
+from poolhouse.runtime.store import Store
 from tests.controllers.pool.builders import REVISION, a_pool, ago, vm
 from tests.controllers.pool.test_controller import FakeWriter, controlled
 from tests.controllers.pool.test_live_updates import guest, queued, written
@@ -200,6 +203,22 @@ def test_a_data_source_reconciles_the_pools_that_track_it(name: str, expected: l
     controller.stores.pools.put(("default", "web"), tracking_pool())
     found = enqueued(controller, lambda enqueue: controller.changes.data_source_changed(enqueue, ("images", name)))
     assert found == expected
+
+
+class CountedStore(Store[Revision]):
+    reads = 0
+
+    def by(self, index: str, value: Hashable) -> list[Revision]:
+        self.reads += value == "u-web"
+        return super().by(index, value)
+
+
+def test_a_reconcile_reads_the_revisions_to_hash_the_template_and_to_observe() -> None:
+    controller, stored = new_controller(), CountedStore(REVISION_SOURCE.indexes)
+    controller.stores = replace(controller.stores, revisions=KnownRevisions(stored))
+    controller.stores.pools.put(("default", "web"), tracking_pool())
+    asyncio.run(controller.reconcile(("default", "web")))
+    assert stored.reads == 2
 
 
 def test_a_reconcile_forgets_the_disks_of_a_pool_whose_writes_the_stores_show() -> None:

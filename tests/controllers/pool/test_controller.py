@@ -283,7 +283,7 @@ async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() 
 
 async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> None:
     """While an update is held back, new VMs have the former template, and another pool may have its names now."""
-    held: Json = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
+    held: dict[str, Any] = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
     web = a_pool(4, template=template(dataVolumeTemplates=[]), **held)
     other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
     pauses = list[float | None]()

@@ -12,7 +12,7 @@ from typing import Literal
 from defaulter.adoption import guest_macs
 from defaulter.codecs import normalize_address
 from defaulter.field_record import read_record
-from defaulter.inventory import NOT_SET, devices_of_spec, differences, is_pci_address
+from defaulter.inventory import NOT_SET, Difference, devices_of_spec, differences, is_pci_address
 from defaulter.json_paths import DocumentEditor, is_unset
 from defaulter.machine_types import is_canonical
 from defaulter.undefaulted import open_addresses, undefaulted_fields
@@ -25,6 +25,7 @@ TOPOLOGY = "kubevirt.io/pci-topology-version"
 PLACED = "KubeVirt places the devices of the spec, in which somebody added or removed devices"
 LATEST_TOPOLOGY = "v3"
 EDITED = "the spec has changed since the guest started"
+NOT_COMPARED = "other versions: {why}, so its hardware under another defaulter was not compared"
 
 
 _OPEN_ADDRESSES = "PCI addresses: libvirt chooses"
@@ -213,6 +214,24 @@ def with_moves(found: Report, guest: Guest, before: Json, after: Json) -> Report
     # KubeVirt chooses an open address anew, and now it is known which.
     others = [each for each in found.changes if each.field != "pciAddress" or each.to is not None]
     return replace(found, changes=(*others, *changes), unknown=unknown)
+
+
+def with_versions(found: Report, before: Json, after: Json) -> Report:
+    """The report with what moves under another defaulter: between its hardware records of one VM, by the present
+    defaulter and by the other."""
+    old, new = (f"libvirt {each['libvirt']}, QEMU {each['qemu']}" for each in (before, after))
+    changes = tuple(
+        Change(_spec_name(each.device), _field_of(each), each.before, each.after, f"{new} instead of {old}")
+        for each in differences(before, after)
+        if each.before and each.after
+    )
+    return replace(found, changes=(*found.changes, *changes))
+
+
+def _field_of(found: Difference) -> str:
+    if found.device == "machine":
+        return "type"
+    return "pciAddress" if is_pci_address(found.before or "") else "address"
 
 
 def _spec_name(device: str) -> str:

@@ -14,7 +14,7 @@ def request_record(server: str, document: Json) -> Json:
     from defaulter import hook, xml
 
     version = _request(server, "/version")
-    domain = _request(server, "/apis/vms/defaults", json.dumps(_without_record(document)).encode())
+    domain = _request(server, "/apis/vms/defaults", json.dumps(without_record(document)).encode())
     try:
         versions = json.loads(version)
         return hook.read_record(
@@ -24,7 +24,20 @@ def request_record(server: str, document: Json) -> Json:
         raise Unreachable(f"{server} is not a defaulter: it answered without a domain") from None
 
 
-def _without_record(document: Json) -> Json:
+def recorded(document: Json) -> Json | None:
+    """The hardware record in the VM; None if it has none. Raises Failed for an invalid one."""
+    from defaulter import hook
+    from defaulter.vm_paths import locate
+
+    where = locate(document)
+    text = at(document, *where.record) if where is not None else None
+    try:
+        return hook.read_record(str(text)) if text is not None else None
+    except hook.InvalidHardwareRecord as error:
+        raise Failed(str(error)) from None
+
+
+def without_record(document: Json) -> Json:
     """Returns the VM without its hardware record and the opt-out label, so that the defaulter sets new addresses."""
     from defaulter.json_paths import DocumentEditor
     from defaulter.vm_paths import OPT_OUT, locate

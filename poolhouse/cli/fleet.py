@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from defaulter.fleet import Guest, Report
     from poolhouse.runtime.api import Api
 
+REFUSED = "the defaulter refuses it"
 NO_VMIS = "you may not list VMIs: the hardware of the guest is not known"
 
 VMS_LISTING = Listing(
@@ -37,10 +38,11 @@ VMS_LISTING = Listing(
 
 @click.command()
 @click.option("--server", metavar="URL", help="URL of a defaulter, which computes the PCI addresses that change.")
+@click.option("--against", metavar="URL", help="URL of a defaulter with another libvirt and QEMU, to compare with.")
 @VMS_LISTING.option
 @all_namespaces
 @cluster_options
-def fleet(cluster: Cluster, server: str | None, output: str) -> None:
+def fleet(cluster: Cluster, server: str | None, against: str | None, output: str) -> None:
     """List VMs, who set their hardware, and what their next restart changes for the guest.
 
     The report shows what KubeVirt does with the spec as it is now. Where Poolhouse's controllers run, they write MAC
@@ -50,10 +52,13 @@ def fleet(cluster: Cluster, server: str | None, output: str) -> None:
     With --server, the command also lists the PCI addresses that change because somebody added or removed devices, of
     VMs without an instance type and a preference.
 
+    With --against, it also lists what would move under that defaulter, such as the one of a newer release: compared
+    with --server, or with the hardware record of each VM.
+
     The command names namespaces whose VMs you may not list, and goes on with the others.
     """
-    ask = Domains(server.rstrip("/")) if server is not None else None
-    rows, refused = cluster.run(lambda api: collect(api, cluster, ask))
+    present, other = (Domains(url.rstrip("/")) if url is not None else None for url in (server, against))
+    rows, refused = cluster.run(lambda api: collect(api, cluster, present, other))
     VMS_LISTING.show(output, rows, nothing=f"there are no VMs in {cluster.place}", everywhere=cluster.everywhere)
     if output in ("text", "wide") and len(rows) > 1:
         echo(summarize(rows), err=True)
@@ -79,9 +84,9 @@ class Domains:
     def ask(self, document: Json) -> Json | None:
         """The hardware record of the document; None if the defaulter refuses the document."""
         from defaulter.fleet import shape
-        from poolhouse.cli.domains import request_record
+        from poolhouse.cli.domains import request_record, without_record
 
-        key = shape(document)
+        key = shape(without_record(document))
         if key not in self._known:
             try:
                 self._known[key] = request_record(self._server, document)
@@ -99,8 +104,25 @@ class Domains:
         before, after = [await asyncio.to_thread(self.ask, each) for each in (start, vm)]
         return found if before is None or after is None else with_moves(found, guest, before, after)
 
+    async def compare(self, found: Report, vm: Json, present: Domains | None) -> Report:
+        """The report with what this defaulter moves: compared with the present one, or with the record of the VM."""
+        from defaulter.fleet import NOT_COMPARED, foreseeable, with_versions
+        from poolhouse.cli.domains import recorded
 
-async def collect(api: Api, cluster: Cluster, ask: Domains | None = None) -> tuple[list[Json], list[str]]:
+        if not foreseeable(vm):
+            why = "it has an instance type or a preference"
+        elif (before := recorded(vm) if present is None else await asyncio.to_thread(present.ask, vm)) is None:
+            why = "it has no hardware record, and no --server is given" if present is None else REFUSED
+        elif (after := await asyncio.to_thread(self.ask, vm)) is None:
+            why = REFUSED
+        else:
+            return with_versions(found, before, after)
+        return replace(found, unknown=(*found.unknown, NOT_COMPARED.format(why=why)))
+
+
+async def collect(
+    api: Api, cluster: Cluster, present: Domains | None = None, other: Domains | None = None
+) -> tuple[list[Json], list[str]]:
     """Returns the reports, and the places whose VMs the user may not list."""
     from poolhouse.runtime.errors import Forbidden
     from poolhouse.runtime.resource import NAMESPACES
@@ -110,7 +132,10 @@ async def collect(api: Api, cluster: Cluster, ask: Domains | None = None) -> tup
     except Forbidden:
         namespaces = None
     facts = _Facts(
-        {each["metadata"]["name"] for each in namespaces or () if _is_opted_out(each)}, await _has_plugin(api), ask
+        {each["metadata"]["name"] for each in namespaces or () if _is_opted_out(each)},
+        await _has_plugin(api),
+        present,
+        other,
     )
     rows = await _reports(api, cluster.scope, facts)
     if rows is not None:
@@ -145,7 +170,13 @@ class _Facts:
 
     opted_out: set[str]
     plugin: bool | None
-    domains: Domains | None
+    present: Domains | None
+    other: Domains | None
+
+    async def foresee(self, found: Report, vm: Json, vmi: Json | None, guest: Guest | None) -> Report:
+        if self.present is not None:
+            found = await self.present.foresee(found, vm, vmi, guest)
+        return found if self.other is None else await self.other.compare(found, vm, self.present)
 
 
 async def _has_plugin(api: Api) -> bool | None:
@@ -173,18 +204,16 @@ async def _reports(api: Api, namespace: str | None, facts: _Facts) -> list[Json]
     rows = []
     try:
         vmis: dict[tuple[str, str], Json] = {}
-        guests = await _guests(api, namespace, vmis if facts.domains is not None else None)
+        guests = await _guests(api, namespace, vmis if facts.present is not None else None)
         async for page, _ in api.pages(VMS, namespace):
-            for vm in page:
+            for item in page:
+                vm = {**item, "apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}  # lists leave them out
                 place, name = vm["metadata"]["namespace"], vm["metadata"]["name"]
                 guest = (guests or {}).get((place, name))
-                kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine"}  # lists leave them out
-                found = report({**vm, **kind}, guest, opted_out_namespace=place in facts.opted_out, plugin=facts.plugin)
-                if found is not None and facts.domains is not None:
-                    found = await facts.domains.foresee(found, {**vm, **kind}, vmis.get((place, name)), guest)
+                found = report(vm, guest, opted_out_namespace=place in facts.opted_out, plugin=facts.plugin)
                 if found is not None:
-                    row = found.as_json()
-                    rows.append(row if guests is not None else {**row, "unknown": [NO_VMIS]})
+                    found = found if guests is not None else replace(found, unknown=(NO_VMIS,))
+                    rows.append((await facts.foresee(found, vm, vmis.get((place, name)), guest)).as_json())
     except Forbidden:
         return None
     return rows

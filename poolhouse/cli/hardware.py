@@ -11,7 +11,7 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options, cluster_options_without
 from poolhouse.cli.completion import complete_names
-from poolhouse.cli.domains import request_record
+from poolhouse.cli.domains import recorded, request_record
 from poolhouse.cli.fleet import fleet
 from poolhouse.cli.manifests import read_manifests
 from poolhouse.cli.output import (
@@ -292,17 +292,10 @@ def _manifest(source: Any) -> Json:
 
 
 def _recorded(document: Json) -> Json:
-    from defaulter import hook
-    from defaulter.vm_paths import locate
-
-    where = locate(document)
-    text = at(document, *where.record) if where is not None else None
-    if text is None:
+    found = recorded(document)
+    if found is None:
         raise click.UsageError("the VM has no record; give the present defaulter with --server")
-    try:
-        return hook.read_record(str(text))
-    except hook.InvalidHardwareRecord as error:
-        raise Failed(str(error)) from None
+    return found
 
 
 def _diff_lines(found: list[Difference], before: str, after: str) -> Iterator[str]:

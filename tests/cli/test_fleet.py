@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from defaulter.fleet import PLACED, Guest, report
+from defaulter import hook, xml
+from defaulter.fleet import NOT_COMPARED, PLACED, Guest, report
+from defaulter.json_paths import DocumentEditor
+from defaulter.vm_paths import locate
 from poolhouse.cli.cluster import Cluster
-from poolhouse.cli.fleet import NO_VMIS, VMS_LISTING, Domains, collect, summarize
+from poolhouse.cli.fleet import NO_VMIS, REFUSED, VMS_LISTING, Domains, collect, summarize
 from poolhouse.cli.output import Unreachable
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
@@ -132,3 +135,77 @@ def test_the_error_names_a_server_that_answers_without_a_domain() -> None:
     api: Any = Shop(*ALL)
     with defaulter(lambda document: "", "7") as url, pytest.raises(Unreachable, match="is not a defaulter"):
         asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))
+
+
+def domain_with_disk_at(bus: int) -> str:
+    """A domain whose disk is on this bus."""
+    return f"""<domain type="kvm"><os><type machine="pc-q35-9.2">hvm</type></os><devices>
+      <disk type="file" device="disk"><alias name="ua-root"/>
+        <address type="pci" domain="0x0000" bus="{bus:#04x}" slot="0x00" function="0x0"/></disk>
+    </devices></domain>"""
+
+
+class Upgraded(Rights):
+    """A cluster with two VMs of one shape, one of them with a hardware record, and one that has an instance type."""
+
+    async def pages(self, resource: Any, namespace: str | None = None) -> AsyncIterator[tuple[list[Json], str]]:
+        if resource is VMS:
+            one, two, sized = (vm(spec(disk(), nic()), name=name) for name in ("one", "two", "sized"))
+            location = locate(two)
+            assert location is not None
+            editor = DocumentEditor(two)
+            editor.fill(location.record, hook.build_record(xml.read(domain_with_disk_at(7)), "1.2.3", "6"))
+            sized["spec"]["instancetype"] = {"name": "u1"}
+            yield [one, editor.document, sized], "1"
+
+
+class Refusing(Domains):
+    def ask(self, document: Json) -> Json | None:
+        return None
+
+
+SIZED = NOT_COMPARED.format(why="it has an instance type or a preference")
+UNRECORDED = NOT_COMPARED.format(why="it has no hardware record, and no --server is given")
+NOT_ACCEPTED = NOT_COMPARED.format(why=REFUSED)
+
+
+@pytest.mark.parametrize(
+    ("present", "other", "qemu", "unknown"),
+    [
+        pytest.param("server", "server", {"one": "7", "two": "7"}, {"sized": SIZED}, id="with the present defaulter"),
+        pytest.param("", "server", {"two": "6"}, {"one": UNRECORDED, "sized": SIZED}, id="with hardware records"),
+        pytest.param(
+            "", "refuses", {}, {"one": UNRECORDED, "two": NOT_ACCEPTED, "sized": SIZED}, id="the other one refuses"
+        ),
+        pytest.param(
+            "refuses",
+            "server",
+            {},
+            {"one": NOT_ACCEPTED, "two": NOT_ACCEPTED, "sized": SIZED},
+            id="the present one refuses",
+        ),
+    ],
+)
+def test_what_another_defaulter_moves_is_listed(
+    present: str, other: str, qemu: dict[str, str], unknown: dict[str, str]
+) -> None:
+    """`qemu` has the QEMU version that the VMs are compared with."""
+    asked = list[str]()
+
+    def newer(document: Json) -> str:
+        asked.append(document["metadata"]["name"])
+        return domain_with_disk_at(8)
+
+    api: Any = Upgraded(*ALL)
+    with defaulter(lambda document: domain_with_disk_at(7), "7") as old, defaulter(newer, "8") as new:
+        before = {"server": Domains(old), "refuses": Refusing(old), "": None}[present]
+        after = {"server": Domains(new), "refuses": Refusing(new)}[other]
+        rows, _ = asyncio.run(collect(api, Cluster(None, "ns"), before, after))
+    move = {"device": "disk root", "field": "pciAddress", "from": "0000:07:00.0", "to": "0000:08:00.0"}
+    assert {row["name"]: row["changes"] for row in rows if row["changes"]} == {
+        name: [{**move, "reason": f"libvirt 1.2.3, QEMU 8 instead of libvirt 1.2.3, QEMU {version}"}]
+        for name, version in qemu.items()
+    }
+    compared = {row["name"]: [each for each in row["unknown"] if each.startswith("other versions")] for row in rows}
+    assert compared == {name: [unknown[name]] if name in unknown else [] for name in ("one", "two", "sized")}
+    assert len(asked) == (1 if qemu else 0), "VMs of one shape are asked about once"

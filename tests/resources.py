@@ -8,6 +8,9 @@ SERVICES = Resource("", "v1", "services", "Service")
 SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount")
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
 
+# Of KubeVirt's virt-api
+VM_REQUESTS = Resource("subresources.kubevirt.io", "v1", "virtualmachines", "")
+
 _RBAC = "rbac.authorization.k8s.io"
 ROLES = Resource(_RBAC, "v1", "roles", "Role")
 ROLE_BINDINGS = Resource(_RBAC, "v1", "rolebindings", "RoleBinding")

@@ -13,8 +13,9 @@ from threading import Thread
 from typing import Any
 
 from controllers.shared.sources import DATA_VOLUMES
+from poolhouse.api.kinds.meta import NAMESPACE
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import NAMESPACES, PVCS
+from poolhouse.runtime.resource import CONFIG_MAPS, NAMESPACES, PVCS
 from poolhouse.stack.engine.resources import DATA_SOURCES
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest
@@ -66,6 +67,9 @@ def served(directory: Path) -> Iterator[str]:
 
 async def make_golden(target: Target) -> None:
     async with await Api.connect(target.kubeconfig, user_agent="e2e", timeout_seconds=60) as api:
+        # Linux would need most of the processor time of the tests, and few of them ask what runs in a guest.
+        settings = {"metadata": {"namespace": NAMESPACE, "name": "simulation"}, "data": {"linux": "false"}}
+        await api.create(CONFIG_MAPS, settings)
         await api.create(NAMESPACES, {"metadata": {"name": GOLDEN}})
         await api.create(DATA_VOLUMES, manifest(DATA_VOLUMES, "guest", target.source("http"), GOLDEN))
         source = {"source": {"pvc": {"namespace": GOLDEN, "name": "guest"}}}

@@ -17,12 +17,12 @@ from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS, Resource
 from tests.builders import manifest, vm_spec, vmi_spec
 from tests.e2e.target import Target
+from tests.resources import VM_REQUESTS
 from tests.waiting import eventually, until
 
 Json = dict[str, Any]
 
 POOLS, WARM_POOLS, CLAIMS = (Resource.of(kind) for kind in (POOL, WARM_POOL, CLAIM))
-VM_REQUESTS = Resource("subresources.kubevirt.io", "v1", "virtualmachines", "")
 COMMAND_SECONDS = 600.0
 
 

@@ -8,12 +8,13 @@ from typing import Any
 import pytest
 
 from defaulter.contract import undefaulted_fields
-from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.api.kinds.meta import SIM_PREFIX, UNDEFAULTED
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.cluster.simulated.test_engine import vm
 from tests.cluster.test_guests import UP, Console, hardware
-from tests.e2e.scope import VM_REQUESTS, Json, Scope
+from tests.e2e.scope import Json, Scope
+from tests.resources import VM_REQUESTS
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.needs(embedded=True)
@@ -98,7 +99,7 @@ async def test_virtctl(scope: Scope) -> None:
 async def running_guest(scope: Scope, name: str) -> Console:
     """The console of a new guest with defaults. On a busy machine the webhook may not answer within its three seconds,
     and the VM is stored as it was sent."""
-    document = hardware(vm(name), ["root"], ["net"])
+    document = hardware(vm(name, annotations={f"{SIM_PREFIX}linux": "true"}), ["root"], ["net"])
     document["metadata"]["namespace"] = scope.namespace
 
     async def defaulted() -> bool:

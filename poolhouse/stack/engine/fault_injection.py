@@ -46,6 +46,8 @@ class Faults:
     """whether the VMI has launcher Pods, which a drain evicts"""
     dirty_memory: int = 0
     """bytes of memory that the guest overwrites continuously, so that a live migration takes longer"""
+    linux: bool = True
+    """whether a guest without a disk image boots the built-in Linux"""
 
     def outcome(self, identity: str, failures: int) -> str | None:
         """Returns the fault of the next try, or None. `failures` is the number of failed tries of the VM `identity`."""
@@ -105,6 +107,7 @@ SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
     "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
     "launcher-pods": ("launcher_pods", lambda text: _boolean(text.lower()), "true or false"),
     "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
+    "linux": ("linux", lambda text: _boolean(text.lower()), "true or false"),
 }
 """field, parser and allowed values of each annotation or ConfigMap key"""
 

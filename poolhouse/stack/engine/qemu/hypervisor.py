@@ -227,7 +227,7 @@ class QemuHypervisor:
         metadata, settings = document["metadata"], self._settings
         console = settings.consoles / f"{metadata['namespace']}_{metadata['name']}.log"
         has_image = any(pvc.content == "image" for pvc in self._pvcs(document).values())
-        guest = None if has_image else settings.guest
+        guest = settings.guest if faults.linux and not has_image else None
         return DomainContext(settings.marker, console, settings.kvm, guest, faults)
 
     def _pvcs(self, document: Json) -> dict[str, PVC]:

@@ -92,10 +92,6 @@ async def counter(kubeconfig: Path) -> AsyncIterator[Counter]:
     """A namespace of its own."""
     async with warm_pools.namespace(kubeconfig) as place:
         yield Counter(place.api, place.namespace)
-        items, _ = await place.api.list(CLAIMS, place.namespace)
-        for each in items:
-            with suppress(NotFound):
-                await place.api.delete(CLAIMS, place.namespace, each["metadata"]["name"])
 
 
 def counted(running: RunningControllers, name: str, **labels: str) -> float:

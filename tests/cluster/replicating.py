@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,12 +15,11 @@ from controllers.replicaset.controller import build
 from controllers.replicaset.observe import REPLICA_SETS
 from controllers.shared.component import ControllerContext
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EVENTS, EventRecorder
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import NAMESPACES, VMIS, Resource
 from tests.builders import manifest, vmi_spec
-from tests.cluster.pooling import Running, background, until
+from tests.cluster.pooling import Running, background, clear, until
 
 Json = dict[str, Any]
 
@@ -133,5 +132,4 @@ async def namespace(kubeconfig: Path) -> AsyncIterator[Place]:
         made = await api.create(NAMESPACES, {"metadata": {"generateName": "set-"}})
         found = Place(api, made["metadata"]["name"])
         yield found
-        with suppress(NotFound):
-            await api.delete(NAMESPACES, None, found.namespace)
+        await clear(api, found.namespace)

@@ -49,7 +49,7 @@ from poolhouse.service.server import serve
 from poolhouse.service.settings import Address
 from tests.builders import manifest, vm_spec, vmi_spec
 from tests.cluster.heard import heard
-from tests.cluster.pooling import background, synced
+from tests.cluster.pooling import background, clear, synced
 from tests.cluster.test_kinds import api, applied, namespace
 from tests.ports import free_port
 from tests.resources import ROLE_BINDINGS, SERVICE_ACCOUNTS
@@ -697,7 +697,7 @@ async def test_older_and_exempt_vms_are_not_changed(
         for where, name in ((namespace, "elder"), (exempt, "exempt")):
             found = await api.get(VMS, where, name)
             assert (found["spec"], found["metadata"].get("annotations")) == (vm(where, name)["spec"], None)
-    await api.delete(NAMESPACES, None, exempt)
+    await clear(api, exempt)
 
 
 async def test_an_older_vm_that_restarts_keeps_the_mac_address_of_its_guest(

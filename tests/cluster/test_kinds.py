@@ -87,7 +87,7 @@ async def namespace(api: Api) -> AsyncIterator[str]:
     )
     name: str = made["metadata"]["name"]
     yield name
-    await api.delete(NAMESPACES, None, name)
+    await pooling.clear(api, name)
 
 
 async def refusal(api: Api, namespace: str, document: Json) -> ApiError | None:

@@ -31,7 +31,7 @@ from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import CRDS, KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, Resource
 from tests.builders import manifest, vmi_spec
-from tests.cluster.pooling import serve, serve_once
+from tests.cluster.pooling import clear, serve, serve_once
 from tests.kinds.policies import policy, upstream
 from tests.migrationpolicies.test_precedence import DOCUMENT, VMI
 from tests.migrationpolicies.test_precedence import NAMESPACE as LABELS
@@ -169,10 +169,7 @@ async def cluster(control_plane: Any) -> AsyncIterator[Cluster]:
                 for each in (await api.list(resource))[0]:
                     with suppress(NotFound):
                         await api.delete(resource, None, each["metadata"]["name"])
-            for each in (await api.list(VMIS, namespace))[0]:
-                with suppress(NotFound):
-                    await api.delete(VMIS, namespace, each["metadata"]["name"])
-            await api.delete(NAMESPACES, None, namespace)
+            await clear(api, namespace)
 
 
 @pytest_asyncio.fixture

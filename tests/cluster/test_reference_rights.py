@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ class Images:
 
 
 @pytest_asyncio.fixture
-async def images(api: Api, namespace: str) -> AsyncIterator[Images]:
+async def images(api: Api, namespace: str) -> Images:
     name = (await api.create(NAMESPACES, {"metadata": {"generateName": "images-"}}))["metadata"]["name"]
     source = {"apiVersion": DATA_SOURCES.api_version, "kind": DATA_SOURCES.kind, "metadata": {"name": "debian"}}
     source["metadata"]["namespace"] = name
@@ -67,8 +66,7 @@ async def images(api: Api, namespace: str) -> AsyncIterator[Images]:
     groups = ["system:serviceaccounts", f"system:serviceaccounts:{namespace}"]
     found = Images(api, name, {"username": f"system:serviceaccount:{namespace}:jane", "groups": groups})
     await eventually(found.jane_may_read)
-    yield found
-    await api.delete(NAMESPACES, None, name)
+    return found
 
 
 def a_pool(place: pooling.Place, images: Images) -> Json:

@@ -51,11 +51,9 @@ async def api(control_plane: Any) -> AsyncIterator[Api]:
 
 
 @pytest.fixture
-async def namespace(api: Api) -> AsyncIterator[str]:
+async def namespace(api: Api) -> str:
     made = await api.create(NAMESPACES, {"metadata": {"generateName": "runtime-"}})
-    name = made["metadata"]["name"]
-    yield name
-    await api.delete(NAMESPACES, None, name)
+    return str(made["metadata"]["name"])
 
 
 def config_map(namespace: str, name: str, **data: str) -> dict[str, Any]:

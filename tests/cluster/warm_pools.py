@@ -28,7 +28,7 @@ from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import NAMESPACES, VMS
 from poolhouse.stack.engine.agents.addresses import NETWORK
 from tests.builders import manifest
-from tests.cluster.pooling import background, synced, until
+from tests.cluster.pooling import background, clear, synced, until
 from tests.controllers.warmpool.builders import PERMITTED
 
 Json = dict[str, Any]
@@ -177,10 +177,4 @@ async def namespace(kubeconfig: Path) -> AsyncIterator[PoolNamespace]:
         try:
             yield found
         finally:
-            for resource in (WARM_POOLS, VMS):
-                for each in (await api.list(resource, found.namespace))[0]:
-                    try:
-                        await api.delete(resource, found.namespace, each["metadata"]["name"])
-                    except NotFound:
-                        continue
-            await api.delete(NAMESPACES, None, found.namespace)
+            await clear(api, found.namespace)

@@ -111,7 +111,7 @@ async def scope(target: Target) -> AsyncIterator[Scope]:
 
 async def remove(scope: Scope) -> None:
     """Deletes the namespace, and waits until its guests are gone, so that the next test has their capacity. Kubernetes
-    then removes what is left of it."""
+    then removes what is left of it. On an embedded stack, which ends with the tests, the rest stays."""
     with suppress(NotFound, AssertionError, TimeoutError):
         async with asyncio.timeout(REMOVAL_SECONDS):
             for resource in (POOLS, WARM_POOLS, CLAIMS, VMS):
@@ -119,5 +119,6 @@ async def remove(scope: Scope) -> None:
                     with suppress(NotFound):
                         await scope.api.delete(resource, scope.namespace, name)
             await until(lambda: scope.remains(VMS, VMIS), False)
-    with suppress(NotFound):
-        await scope.api.delete(NAMESPACES, None, scope.namespace)
+    if scope.target.embedded is None:
+        with suppress(NotFound):
+            await scope.api.delete(NAMESPACES, None, scope.namespace)

@@ -77,4 +77,3 @@ async def test_two_controllers_agree_on_one_authority(desk: Counter) -> None:
     await desk.api.patch(SECRETS, namespace, meta.AGENT_CA_SECRET, {"data": dict.fromkeys(stored["data"], "")})
     (repaired,) = await AgentAuthority(desk.api, namespace).all()
     assert repaired not in await first.all(), "a damaged authority is replaced"
-    await desk.api.delete(NAMESPACES, None, namespace)

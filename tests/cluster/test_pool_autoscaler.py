@@ -1,4 +1,4 @@
-"""A real HorizontalPodAutoscaler scales a pool, by a metric that the test serves through the API server."""
+"""Real HorizontalPodAutoscalers scale a pool and a replica set, by a metric that the test serves."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from typing import Any
 
 import pytest
 
+from controllers.replicaset.observe import REPLICA_SETS
 from poolhouse.nodegroups.cluster import AUTOSCALERS
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import VMIS, Resource
 from poolhouse.service.certificates import new_ca, new_server_certificate
 from poolhouse.service.server import serve
+from tests.cluster import replicating
 from tests.cluster.pooling import Place, controller, engine, until
 from tests.resources import SERVICES
 from tests.waiting import eventually
@@ -95,35 +97,62 @@ async def served(api: Api, place: Place, gauge: Gauge, directory: Path) -> Async
 
 
 @pytest.mark.sentence("1.3")
-async def test_an_autoscaler_grows_and_shrinks_a_pool_and_no_new_vm_is_flapped_away(
+async def test_autoscalers_grow_and_shrink_a_pool_and_a_replica_set_and_nothing_flaps(
     control_plane: Any, place: Place, tmp_path: Path
 ) -> None:
-    await place.pool(1)
     gauge = Gauge(10)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(served(place.api, place, gauge, tmp_path))
         await stack.enter_async_context(engine(control_plane.kubeconfig, tmp_path))
         await stack.enter_async_context(controller(control_plane.kubeconfig))
+        await stack.enter_async_context(replicating.controller(control_plane.kubeconfig))
+        replicas = await stack.enter_async_context(replicating.namespace(control_plane.kubeconfig))
+        await place.pool(1)
+        await replicas.make(1)
         await place.api.create(AUTOSCALERS, autoscaler(place.namespace))
-        await until(lambda: ready(place), 1)
+        await place.api.create(AUTOSCALERS, autoscaler(replicas.namespace, REPLICA_SETS.kind))
 
+        async def sizes() -> tuple[int, int]:
+            return await ready(place), await running(replicas)
+
+        await until(sizes, (1, 1))
         gauge.value = 60
-        await until(lambda: ready(place), 6, seconds=240)
-        grown = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
-        await gauge.looks(2)
-        assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == grown
+        await until(sizes, (6, 6), seconds=240)
+        grown = uids(await place.machines()), uids(await replicas.instances())
+        # One that goes is replaced at once, and the autoscaler, which looks again meanwhile, has nothing to add.
+        await place.api.delete(VMIS, replicas.namespace, min(await replicas.names()))
+        await gauge.looks(4)
+        assert uids(await place.machines()) == grown[0]
+
+        async def replaced() -> tuple[int, int]:
+            return await running(replicas), len(uids(await replicas.instances()) & grown[1])
+
+        # While the VMI that goes is still there, the set may count it.
+        await until(replaced, (6, 5))
 
         gauge.value = 20
-        await until(lambda: ready(place), 2, seconds=240)
+        await until(sizes, (2, 2), seconds=240)
+        for each in (place.namespace, replicas.namespace):
+            await place.api.delete(AUTOSCALERS, each, "web")
 
 
-def autoscaler(namespace: str) -> Json:
+def uids(found: dict[str, Json]) -> set[str]:
+    return {each["metadata"]["uid"] for each in found.values()}
+
+
+async def running(place: replicating.Place) -> int:
+    """How many VMIs of the set there are, once as many are ready."""
+    replicas, ready = await place.numbers()
+    return ready if await place.count() == replicas == ready else -1
+
+
+def autoscaler(namespace: str, kind: str = "VirtualMachinePool") -> Json:
     target = {"type": "AverageValue", "averageValue": "10"}
     at_once = {"stabilizationWindowSeconds": 0}
     return {
         "metadata": {"namespace": namespace, "name": "web"},
         "spec": {
-            "scaleTargetRef": {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"},
+            "scaleTargetRef": {"apiVersion": "kubevirt.io/v1", "kind": kind, "name": "web"},
             "minReplicas": 1,
             "maxReplicas": 10,
             "metrics": [{"type": "External", "external": {"metric": {"name": METRIC}, "target": target}}],

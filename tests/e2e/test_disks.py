@@ -78,7 +78,7 @@ async def test_failing_import(scope: Scope) -> None:
     """An import that fails stops no VM, is quoted, and its disk goes after `rollout undo`"""
     strategy = {"proactive": {"replacePolicy": "Recreate"}}
     good = scope.vm_spec(disk=scope.target.source("blank"))
-    await scope.pool(1, vm=good, updateStrategy=strategy)
+    await scope.pool(1, vm=good, updateStrategy=strategy, progressDeadlineSeconds=5)
     await scope.complete()
     before, disks = await scope.uids(VMIS), set(await scope.uids(DATA_VOLUMES))
     bad = {"spec": scope.vm_spec(disk=scope.target.source("missing_http"))}
@@ -88,6 +88,8 @@ async def test_failing_import(scope: Scope) -> None:
 
     await scope.change(POOLS, "web", change)
     await scope.becomes(lambda: quoted(scope, "404"), True)
+    await scope.becomes(lambda: reason(scope, "web", "Progressing"), "ProgressDeadlineExceeded")
+    assert (await scope.condition(POOLS, "web", "Available"))["status"] == "True"
     assert await scope.uids(VMIS) == before
     await scope.poolhouse("rollout", "undo", "web")
     await scope.becomes(lambda: names(scope, DATA_VOLUMES), disks)
@@ -103,7 +105,7 @@ async def test_one_name_for_two_pools(scope: Scope) -> None:
     await scope.becomes(lambda: count(scope), 1)
     # Of two pools of the same second, the one whose name is first counts as older.
     await scope.pool(1, "web-younger", vm=spec)
-    await scope.becomes(lambda: reason(scope, "web-younger"), "DiskConflict")
+    await scope.becomes(lambda: reason(scope, "web-younger", "ReplicaFailure"), "DiskConflict")
     assert await count(scope) == 1
 
 
@@ -114,8 +116,8 @@ async def quoted(scope: Scope, text: str) -> bool:
     return text in said and text in await scope.poolhouse("why", "web-1", check=False)
 
 
-async def reason(scope: Scope, name: str) -> str:
-    return str((await scope.condition(POOLS, name, "ReplicaFailure")).get("reason"))
+async def reason(scope: Scope, name: str, condition: str) -> str:
+    return str((await scope.condition(POOLS, name, condition)).get("reason"))
 
 
 async def names(scope: Scope, resource: Resource) -> set[str]:

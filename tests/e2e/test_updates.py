@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from copy import deepcopy
 from typing import Any
 
@@ -94,11 +95,25 @@ async def test_spelling(scope: Scope) -> None:
 
 async def test_surge(scope: Scope) -> None:
     """With maxSurge a new VM is ready before an old one is deleted"""
+    numbers: set[tuple[int, int]] = set()
+
+    async def look() -> None:
+        while True:
+            vms = (await scope.objects(VMS)).values()
+            here = [vm.get("status") or {} for vm in vms if "deletionTimestamp" not in vm["metadata"]]
+            numbers.add((len(here), sum(status.get("ready") is True for status in here)))
+            await asyncio.sleep(0.1)
+
     await scope.pool(1, updateStrategy={"proactive": {"maxSurge": 1}})
     await scope.complete()
     before = await scope.uids(VMS)
+    looking = asyncio.create_task(look())
     await set_template(scope, other(scope))
     await scope.complete()
+    assert not looking.done(), "nobody was looking"
+    looking.cancel()
+    assert {all for all, _ in numbers} == {1, 2}
+    assert 0 not in {ready for _, ready in numbers}
     assert set((await images(scope)).values()) == {scope.target.other_image}
     assert not set((await scope.uids(VMS)).values()) & set(before.values())
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import VMS
 from tests.e2e.scope import CLAIMS, WARM_POOLS, Json, Scope
 
@@ -32,6 +33,8 @@ async def test_claim(scope: Scope, mode: str, launch: str, record_property: Call
     record_property("ready after", f"{status['timings']['totalMs']} ms")
     name = status["vmRef"]["name"]
     await scope.runs(name)
+    annotations = (await scope.get(VMS, name) or {})["metadata"]["annotations"]
+    assert (meta.ACTIVATED_AT in annotations) == (mode != "Running")
     await scope.api.delete(CLAIMS, scope.namespace, "mine")
     await scope.becomes(lambda: name_of(scope, status["vmRef"]["uid"]), None)
 

@@ -142,26 +142,6 @@ async def test_default_pool_and_missing_pool(desk: Counter, running: RunningCont
     assert await desk.reason("lost") == "PoolNotFound"
 
 
-@pytest.mark.parametrize(("mode", "launch"), [("Paused", "Resumed"), ("Stopped", "Started")])
-async def test_a_paused_or_stopped_vm_is_activated(
-    desk: Counter, running: RunningControllers, mode: str, launch: str
-) -> None:
-    await desk.filled(1, standby={"mode": mode})
-    await desk.claim("mine", poolName="web")
-    status = await desk.becomes("mine", "Ready")
-    assert status["launchType"] == launch
-    vm = await desk.vm(status["vmRef"]["name"])
-    assert vm is not None
-    assert meta.ACTIVATED_AT in vm["metadata"]["annotations"]
-
-    async def runs() -> bool:
-        guest = await desk.api.get(VMIS, desk.namespace, status["vmRef"]["name"])
-        conditions = {c["type"]: c["status"] for c in guest["status"]["conditions"]}
-        return (conditions.get("Ready"), conditions.get("Paused", "False")) == ("True", "False")
-
-    await until(runs, True)  # KubeVirt says so a moment after it has resumed the guest
-
-
 @pytest.mark.sentence("5.66")
 async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: RunningControllers) -> None:
     await desk.pool(0)

@@ -10,19 +10,16 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-import pytest
 from aiohttp import web
 
 from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS, NAMESPACES, PVCS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.chaos import watched
 from tests.cluster.faulty import Faulty, cut
-from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, namespace, template, until
+from tests.cluster.pooling import PATIENCE_SECONDS, Place, controller, template, until
 from tests.cluster.simulated.test_pool_rollout import complete, runs
 
 Json = dict[str, Any]
@@ -102,64 +99,6 @@ async def replaced_sizes(place: Place) -> list[str]:
     return [found[name] for name in await retained(place)]
 
 
-async def test_a_disk_that_cannot_be_created_stops_no_vm(simulated: StackPaths, guests: Place) -> None:
-    async with controller(simulated.kubeconfig):
-        await guests.pool(
-            2, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"), progressDeadlineSeconds=3
-        )
-        await complete(guests)
-        before = await runs(guests)
-        broken = sized("2Gi")
-        broken["metadata"] = {"annotations": {"sim.poolhouse.dev/fail": "DataVolumeError"}}
-        await guests.change(template=broken)
-
-        async def reason() -> str:
-            return str((await guests.condition("Progressing")).get("reason"))
-
-        await until(reason, "ProgressDeadlineExceeded")
-        assert await runs(guests) == before, "no VM was restarted"
-        assert (await guests.condition("Available"))["status"] == "True"
-        await guests.change(template=sized("1Gi") | {"metadata": None})
-        await complete(guests)
-        assert await runs(guests) == before, "the VMs still run from their disks, so that none is restarted"
-        assert set(await disks_in_use(guests)) == {"web-1", "web-2"}
-        assert {name for name, size in (await sizes(guests)).items() if size == "1Gi"} == {"root-1", "root-2"}
-
-        async def volumes() -> list[str]:
-            return sorted(
-                each["metadata"]["name"] for each in (await guests.api.list(DATA_VOLUMES, guests.namespace))[0]
-            )
-
-        await until(volumes, ["root-1", "root-2"])
-
-
-async def test_clones_from_another_namespace_are_retained_and_returned(simulated: StackPaths, ours: Path) -> None:
-    """The controllers have no right to clone from the namespace of the image, and need none."""
-    async with namespace(simulated.kubeconfig) as place, controller(ours):
-        await place.api.create(NAMESPACES, {"metadata": {"name": f"{place.namespace}-images"}})
-        source = {"pvc": {"namespace": f"{place.namespace}-images", "name": "golden"}}
-        cloned = sized("1Gi")
-        cloned["spec"]["dataVolumeTemplates"][0]["spec"]["source"] = source
-        offline = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"basePolicy": "Newest"}}}
-        await place.pool(2, updateStrategy=RECREATE, scaleInStrategy=offline, template=cloned)
-        await complete(place)
-        volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-2")
-        with pytest.raises(ApiError, match="insufficient permissions in clone source namespace"):
-            async with await Api.connect(ours, user_agent="tests") as api:
-                await api.patch(DATA_VOLUMES, place.namespace, "root-2", {"metadata": {"labels": {"a": "b"}}})
-        uids = {name: claim["metadata"]["uid"] for name, claim in (await place.disks()).items()}
-        await place.change(replicas=1)
-        await until(place.names, ["web-1"])
-        await until(lambda: retained(place), {"root-2": ("web-2", False)})
-        await place.change(replicas=2)
-        await complete(place)
-        assert await place.names() == ["web-1", "web-2"]
-        assert {name: claim["metadata"]["uid"] for name, claim in (await place.disks()).items()} == uids
-        again = await place.api.get(DATA_VOLUMES, place.namespace, "root-2")
-        assert again["metadata"]["uid"] == volume["metadata"]["uid"]
-        await place.api.delete(NAMESPACES, None, f"{place.namespace}-images")
-
-
 def golden(**spec: Any) -> Json:
     found = sized("1Gi", **spec)
     (disk,) = found["spec"]["dataVolumeTemplates"]
@@ -202,35 +141,6 @@ async def images(place: Place) -> dict[str, str]:
     items, _ = await place.api.list(DATA_VOLUMES, place.namespace)
     found = {each["metadata"]["name"]: each["spec"]["source"]["pvc"]["name"] for each in items}
     return {name: image for name, image in found.items() if name in used}
-
-
-async def test_with_max_surge_a_new_vm_is_ready_before_an_old_one_goes(simulated: StackPaths, guests: Place) -> None:
-    fewest, most = 9, 0
-
-    async def look() -> None:
-        nonlocal fewest, most
-        while True:
-            machines = (await guests.machines()).values()
-            here = [vm for vm in machines if "deletionTimestamp" not in vm["metadata"]]
-            most = max(most, len(here))
-            fewest = min(fewest, sum((vm.get("status") or {}).get("ready") is True for vm in here))
-            await asyncio.sleep(0.1)
-
-    async with controller(simulated.kubeconfig):
-        surge = {"proactive": {"maxSurge": 1, "selectionPolicy": {"basePolicy": "Oldest"}}}
-        await guests.pool(3, updateStrategy=surge, template=sized("1Gi"))
-        await complete(guests)
-        before = {m["metadata"]["uid"] for m in (await guests.machines()).values()}
-        looking = asyncio.create_task(look())
-        await guests.change(template=sized("2Gi"))
-        await complete(guests)
-        assert not looking.done(), "nobody was looking"
-        looking.cancel()
-    after = await guests.machines()
-    assert not before & {m["metadata"]["uid"] for m in after.values()}
-    assert set((await disks_in_use(guests)).values()) == {"2Gi"}
-    assert len(after) == 3
-    assert (fewest, most) == (3, 4)
 
 
 class OneWrite(Faulty):

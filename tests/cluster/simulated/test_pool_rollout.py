@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 
 from controllers.pool.pools import POOLS
+from controllers.shared.subresources import RESOURCES
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.events import EVENTS
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMIS, VMS
@@ -95,26 +98,6 @@ async def test_a_change_that_needs_no_restart_restarts_nothing(running: Place) -
     await complete(running)
     assert {vm["metadata"]["labels"]["tier"] for vm in (await running.machines()).values()} == {"a"}
     assert await runs(running) == before
-
-
-async def test_a_template_that_does_not_start_takes_no_more_than_the_limit_and_can_be_taken_back(
-    running: Place,
-) -> None:
-    await running.pool(4, maxUnavailable=1, progressDeadlineSeconds=5)
-    await complete(running)
-    bad = bigger()
-    bad["spec"]["template"]["metadata"] = {"annotations": {"sim.poolhouse.dev/fail": "CrashLoopBackOff"}}
-    await running.change(template=bad)
-    await until(lambda: condition(running, "Progressing"), ("False", "ProgressDeadlineExceeded"))
-    # The time may be over before the first has stopped, or has tried to start.
-    await until(lambda: said(running, "Progressing", "CrashLoopBackOff"), True)
-    await until(lambda: status(running, "availableReplicas"), 3)
-    good = template()
-    good["spec"]["template"]["metadata"] = None
-    good["spec"]["template"]["spec"]["domain"]["cpu"] = None
-    await running.change(template=good)
-    await complete(running)
-    assert await running.names() == web(1, 2, 3, 4)
 
 
 async def test_an_update_by_steps_waits_for_its_promotion(running: Place) -> None:
@@ -236,6 +219,31 @@ async def test_a_paused_pool_waits(running: Place) -> None:
 
 def machine(place: Place, name: str) -> tuple[Any, str, str]:
     return VMS, place.namespace, name
+
+
+@pytest.mark.parametrize("run_strategy", ["Manual", "RerunOnFailure"])
+async def test_vms_that_kubevirt_must_be_asked_for_are_restarted(guests: Place, ours: Path, run_strategy: str) -> None:
+    spec = bigger()
+    spec["spec"].pop("running")
+    spec["spec"] |= {"runStrategy": run_strategy}
+    async with controller(ours):
+        await guests.pool(2, template=spec, maxUnavailable=1)
+        await until(guests.names, web(1, 2))
+        if run_strategy == "Manual":
+            for name in web(1, 2):
+                await guests.api.put_subresource(RESOURCES["start"], guests.namespace, name, "start")
+        await until(lambda: cores(guests), [4, 4])
+        before = await runs(guests)
+        await guests.change(template={"spec": {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}})
+        await until(lambda: cores(guests), [2, 2])
+        assert not set((await runs(guests)).values()) & set(before.values())
+        await complete(guests)
+
+
+async def cores(place: Place) -> list[int]:
+    """Of the VMIs that run."""
+    found, _ = await place.api.list(VMIS, place.namespace)
+    return [each["spec"]["domain"]["cpu"]["cores"] for each in found if at(each, "status", "phase") == "Running"]
 
 
 def named(hostname: str | None) -> Json:

@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 POOL_NAMES = ("a", "b", "c", "d", "e")
 WARM_NAMES = ("warm-a", "warm-b")
-ROUNDS = 10
+ROUNDS = 5
 
 
 def large(disk: str) -> Json:

@@ -51,14 +51,10 @@ class Admission:
         self._defaulting, self._checks, self._scale, self._drift = defaulting, checks, scale, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (decided := await compute(decide_at_once, request)) is not None:
-            return decided
-        if (request.api_version, request.kind) in DEFAULTED_KINDS:
-            # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
-            opted_out = at(request.object, "metadata", "labels", DEFAULTING) == DISABLED
-            return SKIPPED if opted_out else await self._default(request)
-        kind = by_gvk(request.api_version, request.kind)
-        return _unknown_kind(request) if kind is None else await self._check(request, kind)
+        response = await compute(self._begin, request)
+        if response.problems or response.reason is AdmissionReason.SKIPPED:
+            return response
+        return await (self._default if is_defaulted(request) else self._check)(request, response)
 
     async def admit(self, request: AdmissionRequest) -> AdmissionResponse:
         """Decides a request after all mutating webhooks have changed the object."""
@@ -70,29 +66,39 @@ class Admission:
         """Decides a request that is not for a scale subresource, without calls to other services."""
         if (decided := decide_at_once(request)) is not None:
             return decided
-        if (request.api_version, request.kind) in DEFAULTED_KINDS:
+        if is_defaulted(request):
             return self._drift.check(request) if self._drift is not None else SKIPPED
         kind = by_gvk(request.api_version, request.kind)
         return _unknown_kind(request) if kind is None else replace(validate_kind(request, kind), object=None)
 
-    async def _default(self, request: AdmissionRequest) -> AdmissionResponse:
-        drift = self._drift
-        found = await compute(drift.since_answer, request) if drift is not None else AdmissionResponse()
+    def _begin(self, request: AdmissionRequest) -> AdmissionResponse:
+        """What `mutate` knows without calls to other services. It is the answer if the object has problems, or if the
+        request is skipped."""
+        if (decided := decide_at_once(request)) is not None:
+            return decided
+        if is_defaulted(request):
+            # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
+            if at(request.object, "metadata", "labels", DEFAULTING) == DISABLED:
+                return SKIPPED
+            return self._drift.since_answer(request) if self._drift is not None else AdmissionResponse()
+        kind = by_gvk(request.api_version, request.kind)
+        if kind is None:
+            return _unknown_kind(request)
+        if kind.namespaced and not request.namespace:
+            raise RequestRefused(400, f"request.namespace: is required for a {kind.kind}")
+        response = validate_kind(request, kind)
+        return response if response.problems else complete(request, response, kind)
+
+    async def _default(self, request: AdmissionRequest, found: AdmissionResponse) -> AdmissionResponse:
         response = await self._defaulting.handle(request)
         if found.drift is not None:
             # What another webhook changed is not remembered, so that the next request with the change is reported, too.
             return replace(response, warnings=(*response.warnings, *found.warnings), drift=found.drift)
-        if drift is not None and response.object is not None:
-            drift.remember(request, await compute(spec_text, response.object))
+        if self._drift is not None and response.object is not None:
+            self._drift.remember(request, await compute(spec_text, response.object))
         return response
 
-    async def _check(self, request: AdmissionRequest, kind: Kind) -> AdmissionResponse:
-        if kind.namespaced and not request.namespace:
-            raise RequestRefused(400, f"request.namespace: is required for a {kind.kind}")
-        response = await compute(validate_kind, request, kind)
-        if response.problems:
-            return response
-        response = complete(request, response, kind)
+    async def _check(self, request: AdmissionRequest, response: AdmissionResponse) -> AdmissionResponse:
         for check in self._checks:
             further = await check.handle(replace(request, object=response.object))
             if further.problems:
@@ -100,6 +106,11 @@ class Admission:
             warnings = *response.warnings, *further.warnings
             response = replace(response, object=further.object or response.object, warnings=warnings)
         return response
+
+
+def is_defaulted(request: AdmissionRequest) -> bool:
+    """Whether the object is of a kind with hardware defaults."""
+    return (request.api_version, request.kind) in DEFAULTED_KINDS
 
 
 def decide_at_once(request: AdmissionRequest) -> AdmissionResponse | None:

@@ -8,6 +8,8 @@ defaulter refuses the spec, the VM is denied, because libvirt would refuse the s
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 from defaulter.contract import (
@@ -75,6 +77,17 @@ ANSWERED: Mapping[type[DefaulterUnavailable], FailOpenReason] = {
 """errors by which a service answers that works"""
 
 
+class Question(Enum):
+    """What other services are asked about a request."""
+
+    NONE = auto()
+    GUEST = auto()
+    """the VMI of a VM that is being stopped and has undefaulted hardware"""
+    DEFAULTS = auto()
+    DEFAULTS_WHILE_RUNNING = auto()
+    """the defaults of a VM, after its VMI, into which KubeVirt hotplugs a device"""
+
+
 class DefaultingHandler:
     def __init__(
         self,
@@ -93,31 +106,35 @@ class DefaultingHandler:
         self._now, self._macs, self.breaker = now, macs, breaker
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if await compute(runs_undefaulted, request, self._macs):
-            return await self._adopt_guest(request)
-        if await compute(defaulted_by_its_vm, request, self._macs):
+        question = await compute(what_to_ask, request, self._macs)
+        if question is Question.NONE:
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
+        if question is Question.GUEST:
+            return await self._adopt_guest(request)
+        return await compute(await self._ask(request, question))
+
+    async def _ask(self, request: AdmissionRequest, question: Question) -> Callable[[], AdmissionResponse]:
+        """Asks the defaulter. Returns the function that computes the response from its answer."""
         deadline = self._now() + self._budget_seconds
         # A known answer is given before the breaker is asked, because it says nothing about the service.
         if request.old is None and (known := await self._recall(request)) is not None:
-            return await self._admit(request, known, None)
+            return partial(admit, request, known, None, self._macs)
         self.breaker, allowed = self.breaker.allow(self._now())
         if not allowed:
-            return await compute(fail_open, request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
+            return partial(fail_open, request, FailOpenReason.DEFAULTER_CIRCUIT_OPEN, self._macs)
         try:
             async with asyncio.timeout(deadline - self._now()):
-                vmi = await self._running_vmi(request)
-                document = await compute(with_stored_identity, request)
-                answer = await self._complete(request, document, request.old, vmi)
+                vmi = await self._running_vmi(request, question)
+                answer = await self._complete(request, with_stored_identity(request), request.old, vmi)
         except (DefaulterUnavailable, TimeoutError) as error:
             cause = error.reason if isinstance(error, UndecidedDocument) else ""
-            return await compute(fail_open, request, self._failed(error), self._macs, cause)
+            return partial(fail_open, request, self._failed(error), self._macs, cause)
         except InvalidDocument as refusal:
             self.breaker = self.breaker.succeeded()
             stored = await self._stored_problems(request, deadline - self._now()) if request.old is not None else ()
-            return denied_or_tolerated(problems_in(refusal), stored)
+            return partial(denied_or_tolerated, problems_in(refusal), stored)
         self.breaker = self.breaker.succeeded()
-        return await self._admit(request, answer, vmi)
+        return partial(admit, request, answer, vmi, self._macs)
 
     def _failed(self, error: DefaulterUnavailable | TimeoutError) -> FailOpenReason:
         """Tells the breaker of the error. A service that answers works, whatever its answer is."""
@@ -134,27 +151,12 @@ class DefaultingHandler:
         log.warning("the defaulter is unavailable: %s", str(error) or f"no answer within {self._budget_seconds:g} s")
         return FailOpenReason.DEFAULTER_UNAVAILABLE
 
-    async def _admit(
-        self, request: AdmissionRequest, answer: DefaultingResponse, vmi: Json | None
-    ) -> AdmissionResponse:
-        # Removes the annotation even if fields are unset, because the defaulter's settings leave such fields unset.
-        left_open = request.kind == "VirtualMachine" and vmi is not None
-        left_open = left_open and await compute(has_open_address, answer.object, self._macs)
-        reason = FailOpenReason.ADDED_WHILE_RUNNING if left_open else None
-        if answer.undecided:
-            reason = FailOpenReason.PREFERENCE_UNKNOWN
-        document = with_undefaulted(answer.object, reason)
-        return AdmissionResponse(object=document, warnings=tuple(answer.warnings), reason=reason)
-
-    async def _running_vmi(self, request: AdmissionRequest) -> Json | None:
+    async def _running_vmi(self, request: AdmissionRequest, question: Question) -> Json | None:
         """The VMI into which KubeVirt hotplugs devices of an update; empty if it cannot be read. None without a VMI,
         and for an update that adds no device."""
-        if request.old is None or not runs(request):
-            return None
         if request.kind == "VirtualMachineInstance":
             return request.old
-        preserved = await compute(preserve_stored_values, request.object or {}, request.old)
-        if not await compute(open_addresses, preserved):
+        if question is not Question.DEFAULTS_WHILE_RUNNING:
             return None
         try:
             return await self._find_vmi(request.namespace, request.name)
@@ -165,18 +167,13 @@ class DefaultingHandler:
     async def _adopt_guest(self, request: AdmissionRequest) -> AdmissionResponse:
         """Writes what the running guest has into a VM that is being stopped, because KubeVirt would choose it anew at
         the next start, and the VMI is gone by then."""
-        skipped = AdmissionResponse(reason=AdmissionReason.SKIPPED)
-        if not is_stopping(request):
-            return skipped
         try:
             async with asyncio.timeout(self._budget_seconds):
                 vmi = await self._find_vmi(request.namespace, request.name)
         except (ApiError, TimeoutError) as error:
             log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
-            return skipped
-        document = request.object or {}
-        kept = await compute(adopt, document, vmi, self._macs)
-        return skipped if kept == document else AdmissionResponse(object=kept)
+            return AdmissionResponse(reason=AdmissionReason.SKIPPED)
+        return await compute(with_hardware_of, request, vmi, self._macs)
 
     async def _stored_problems(self, request: AdmissionRequest, seconds: float) -> tuple[Problem, ...]:
         """Problems of the stored object; none if the defaulter does not respond in time."""
@@ -202,6 +199,27 @@ class DefaultingHandler:
         # those of other objects, and are the same if the request is repeated.
         seed = self._seed or None if request.name else f"{self._seed}/{request.uid}"
         return {"namespace": request.namespace or None, "seed": seed, "may_have_run": guest_may_have_run(request)}
+
+
+def what_to_ask(request: AdmissionRequest, macs: MACPolicy) -> Question:
+    if runs_undefaulted(request, macs):
+        return Question.GUEST if is_stopping(request) else Question.NONE
+    if defaulted_by_its_vm(request, macs):
+        return Question.NONE
+    return Question.DEFAULTS_WHILE_RUNNING if adds_device(request) else Question.DEFAULTS
+
+
+def admit(
+    request: AdmissionRequest, answer: DefaultingResponse, vmi: Json | None, macs: MACPolicy
+) -> AdmissionResponse:
+    """Allows the VM with its defaults. Removes the annotation even if fields are unset, because the defaulter's
+    settings leave such fields unset."""
+    is_running_vm = request.kind == "VirtualMachine" and vmi is not None
+    reason = FailOpenReason.ADDED_WHILE_RUNNING if is_running_vm and has_open_address(answer.object, macs) else None
+    if answer.undecided:
+        reason = FailOpenReason.PREFERENCE_UNKNOWN
+    document = with_undefaulted(answer.object, reason)
+    return AdmissionResponse(object=document, warnings=tuple(answer.warnings), reason=reason)
 
 
 def problems_in(refusal: InvalidDocument) -> tuple[Problem, ...]:
@@ -241,6 +259,20 @@ def defaulted_by_its_vm(request: AdmissionRequest, macs: MACPolicy) -> bool:
     because admission has checked the hardware with the VM."""
     started = request.operation == "CREATE" and is_vmi_of_vm(request)
     return started and not undefaulted_fields(request.object or {}, macs=macs)
+
+
+def adds_device(request: AdmissionRequest) -> bool:
+    """Whether the update adds a device to a VM with a VMI."""
+    if request.kind != "VirtualMachine" or request.old is None or not runs(request):
+        return False
+    return bool(open_addresses(preserve_stored_values(request.object or {}, request.old)))
+
+
+def with_hardware_of(request: AdmissionRequest, vmi: Json | None, macs: MACPolicy) -> AdmissionResponse:
+    """Allows the VM with the hardware of its guest."""
+    document = request.object or {}
+    kept = adopt(document, vmi, macs)
+    return AdmissionResponse(reason=AdmissionReason.SKIPPED) if kept == document else AdmissionResponse(object=kept)
 
 
 def guest_may_have_run(request: AdmissionRequest) -> bool:

@@ -6,6 +6,10 @@ hundred times as long, and would delay all other requests. Its computations run 
     with lane.enter(tenant, cost):                # only for a costly request
         document = await compute(parse, body)     # in the lane; without `enter`, at once
 
+Only functions that write nothing run in the lane. A handler itself stays on the event loop, whose memories and clients
+are not safe for threads. It waits for a turn at each `compute`, so it gathers what it computes into two functions:
+one before its calls to other services, and one after them.
+
 Tenants share the lane as they share the workers of a `FairQueue`. A request may use `budget_seconds` of processor time
 in total, and is given up between two computations after that. A computation itself is not interrupted: its time is
 bounded by the limits on documents.

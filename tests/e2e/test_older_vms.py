@@ -5,12 +5,14 @@ In a namespace that has opted out, KubeVirt alone makes VMs, as before an instal
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.api.kinds import meta
+from poolhouse.runtime.instancetypes import RESOURCES
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS
 from tests.e2e.domains import differences, read_domain
 from tests.e2e.scope import Json, Scope
@@ -87,6 +89,26 @@ async def test_second_start(scope: Scope, devices: Json, domain: Json, how: str)
     assert not moved, str(moved)
 
 
+async def test_second_start_with_an_instance_type(scope: Scope) -> None:
+    """The second start of an older VM with an instance type and a preference is like its first"""
+    await opt_out(scope)
+    spec = older(scope, IMPLICIT)
+    guest = spec["template"]["spec"]["domain"].pop("memory")["guest"]
+    for field, matched in (
+        ("instancetype", {"cpu": {"guest": 1}, "memory": {"guest": guest}}),
+        ("preference", {"devices": {"preferredDiskBus": "scsi", "preferredInterfaceModel": "e1000e"}}),
+    ):
+        resource, _ = RESOURCES[field]
+        await scope.create(resource, "small", matched)
+        spec[field] = {"kind": resource.kind, "name": "small"}
+    await scope.make_vm("older", spec)
+    first = await scope.runs("older")
+    before = await read_domain(scope, "older")
+    await opt_in(scope)
+    moved = differences(before, await start_again(scope, first, "stop and start"))
+    assert not moved, str(moved)
+
+
 @pytest.mark.needs(source="blank")
 async def test_hotplugged(scope: Scope) -> None:
     """A disk that was hotplugged into an older VM stays where it is at the next start, and so do the others"""
@@ -101,22 +123,23 @@ async def test_hotplugged(scope: Scope) -> None:
 
 @pytest.mark.needs(source="blank", hardware_record=True)
 async def test_hardware_record(scope: Scope) -> None:
-    """Of a VM with a hardware record nothing moves after a disk was hotplugged, controllers and balloon included"""
+    """Of a VM with a hardware record nothing moves after four hotplugs, controllers and balloon included"""
     await scope.make_vm("older", older(scope, LISTED))
     await scope.runs("older")
-    moved = await moved_after_hotplug(scope, "")
+    moved = await moved_after_hotplug(scope, "", disks=4)
     assert not moved, str(moved)
 
 
-async def moved_after_hotplug(scope: Scope, *devices: str) -> Json:
-    """Hotplugs a disk and restarts the VM. Returns what has changed of devices that had the fact before and after."""
+async def moved_after_hotplug(scope: Scope, *devices: str, disks: int = 1) -> Json:
+    """Hotplugs disks and restarts the VM. Returns what has changed of devices that had the fact before and after."""
     first = await scope.runs("older")
-    # KubeVirt hotplugs no claim without a disk image. CDI makes it.
-    await scope.create(DATA_VOLUMES, "data", scope.target.source("blank"))
-    volume = {"dataVolume": {"name": "data", "hotpluggable": True}}
-    disk = {"disk": {"bus": "virtio"}}
-    await scope.ask("older", "addvolume", {"name": "data", "disk": disk, "volumeSource": volume})
-    await scope.becomes(lambda: volume_phase(scope, "data"), "Ready")
+    for name in [f"data-{number}" for number in range(disks)]:
+        # KubeVirt hotplugs no claim without a disk image. CDI makes it.
+        await scope.create(DATA_VOLUMES, name, scope.target.source("blank"))
+        volume = {"dataVolume": {"name": name, "hotpluggable": True}}
+        disk = {"disk": {"bus": "virtio"}}
+        await scope.ask("older", "addvolume", {"name": name, "disk": disk, "volumeSource": volume})
+        await scope.becomes(partial(volume_phase, scope, name), "Ready")
     before = await read_domain(scope, "older")
     moved = differences(before, await start_again(scope, first, "restart"))
     return {name: both for name, both in moved.items() if None not in both and name.startswith(devices)}

@@ -60,7 +60,8 @@ def default_vmi(vmi: Json, settings: ClusterSettings) -> Json:
     _machine_and_architecture(spec, domain, settings)
     _guest_memory(domain)
     _processors(domain, settings)
-    _implicit_devices(spec, settings)
+    add_implicit_devices(spec, settings)
+    _disk_buses(spec)
     if (settings.release or NEWEST) >= TOPOLOGY_SINCE and supports_hotplug_ports(spec):
         _topology(document)
     return document
@@ -128,21 +129,27 @@ def _processors(domain: Json, settings: ClusterSettings) -> None:
         cpu["model"] = settings.cpu_model or "host-model"
 
 
-def _implicit_devices(spec: Json, settings: ClusterSettings) -> None:
-    """Adds a NIC on the pod network to a VMI without NICs and networks, and a disk for each volume without a device.
-    On amd64 the bus of a disk is SATA unless the spec names one."""
-    devices = _child(spec["domain"], "devices")
+def add_implicit_devices(spec: Json, settings: ClusterSettings) -> None:
+    """Adds a NIC on the pod network to a VMI without NICs and networks, and a disk for each volume without a device
+    (`SetDefaultNetworkInterface`, `SetDefaultVolumeDisk`), as virt-controller does before it applies a preference."""
+    devices = _child(_child(spec, "domain"), "devices")
     attaches = devices.get("autoattachPodInterface") is not False
     if attaches and not devices.get("interfaces") and not spec.get("networks"):
         devices["interfaces"] = [{"name": "default", settings.network or "bridge": {}}]
         spec["networks"] = [{"name": "default", "pod": {}}]
-    disks = [dict(disk) for disk in devices.get("disks") or ()]
+    disks = list(devices.get("disks") or ())
     named = {each.get("name") for each in (*disks, *(devices.get("filesystems") or ()))}
     disks += [{"name": each.get("name")} for each in spec.get("volumes") or () if each.get("name") not in named]
-    bus = "sata" if spec["architecture"] == "amd64" else "virtio"
-    for disk in disks:
-        kind = disk_kind(disk)
-        disk[kind] = {**(disk.get(kind) or {}), "bus": at(disk, kind, "bus") or bus}
+    if disks:
+        devices["disks"] = disks
+
+
+def _disk_buses(spec: Json) -> None:
+    """On amd64 the bus of a disk is SATA unless the spec names one."""
+    devices, disks = spec["domain"]["devices"], []
+    for disk in devices.get("disks") or ():
+        kind, bus = disk_kind(disk), "sata" if spec["architecture"] == "amd64" else "virtio"
+        disks.append({**disk, kind: {**(disk.get(kind) or {}), "bus": at(disk, kind, "bus") or bus}})
     if disks:
         devices["disks"] = disks
 

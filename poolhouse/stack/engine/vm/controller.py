@@ -102,7 +102,8 @@ class VMController:
     async def _reconcile_expanded(self, vm: VM) -> float | None:
         """Reconciles a VM with an instance type or a preference."""
         try:
-            document = await self._instancetypes.expanded(await self._unchanged(vm))
+            settings = self._informers.cluster_settings()
+            document = await self._instancetypes.expanded(await self._unchanged(vm), settings)
         except Unreadable as error:
             self._failures[vm.key] = "FailedFindInstancetype", str(error)
             await self._write_status(vm, self._plan(vm))

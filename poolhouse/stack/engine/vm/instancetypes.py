@@ -6,11 +6,13 @@ VM until the VM names another one.
 """
 
 from contextlib import suppress
+from copy import deepcopy
 from typing import Any
 
-from defaulter.instancetypes import MatchedSpecs, expand
+from defaulter.instancetypes import MatchedSpecs, apply_attach_preferences, expand
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, typed
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.instancetypes import (
@@ -21,20 +23,24 @@ from poolhouse.runtime.instancetypes import (
     find_resource,
 )
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
+from poolhouse.stack.engine.admission.mutation import add_implicit_devices
 
 
 class Instancetypes:
     def __init__(self, api: Api) -> None:
         self._api, self._reader = api, InstancetypeReader(api, api.monotonic)
 
-    async def expanded(self, document: Json) -> Json:
-        """The VM with the template that its VMI gets. Raises `Unreadable`, and an error of the API server."""
+    async def expanded(self, document: Json, settings: ClusterSettings) -> Json:
+        """The VM with the template that its VMI gets, and the devices that it does not list. Raises `Unreadable`, and
+        an error of the API server."""
         document = await self._with_revisions(document)
         found = await self._reader.read(document, document["metadata"]["namespace"])
         if unread := found.get("unread"):
             raise Unreadable(unread)
-        spec = document["spec"]
-        template = expand(spec["template"], MatchedSpecs(found.get("instancetype"), found.get("preference")))
+        spec, matched = document["spec"], MatchedSpecs(found.get("instancetype"), found.get("preference"))
+        started = deepcopy(apply_attach_preferences(spec["template"].get("spec") or {}, matched.preference))
+        add_implicit_devices(started, settings)
+        template = expand({**spec["template"], "spec": started}, matched)
         return {**document, "spec": {**spec, "template": template}}
 
     async def _with_revisions(self, document: Json) -> Json:

@@ -6,6 +6,7 @@ controllers create no VMs above the limit either, so a request may pass while th
 
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from fractions import Fraction
 
 from poolhouse.api.apimachinery.counting import count_of
@@ -78,22 +79,27 @@ class ReplicaLimit:
         return found, f"the annotation {meta.MAX_REPLICAS} of the namespace"
 
     async def _shortages(self, request: AdmissionRequest, raised: Mapping[str, int]) -> tuple[str, ...]:
-        needs = needs_of_vm(request)
-        if not needs:
-            return ()
-        return (*await self._short_quotas(request, raised, needs), *self._short_nodes(raised, needs))
-
-    async def _short_quotas(self, request: AdmissionRequest, raised: Mapping[str, int], needs: Needs) -> Iterable[str]:
-        try:
+        needs, quotas = dict[str, Fraction](), list[Json]()
+        # One budget for both calls, because the API server waits 3 s for a Scale.
+        with suppress(ApiError, TimeoutError):  # the API server refuses the VMs above the quota later
             async with asyncio.timeout(self._budget_seconds):
-                quotas, _ = await self._api.list(QUOTAS, request.namespace, from_cache=True)
-        except (ApiError, TimeoutError):
-            return ()  # the API server refuses the VMs above the quota later
-        return [warning for path, number in raised.items() for warning in shortages(path, number, needs, quotas)]
+                needs |= await self._needs(request)
+                if needs:
+                    quotas, _ = await self._api.list(QUOTAS, request.namespace, from_cache=True)
+        return tuple(
+            warning
+            for path, number in raised.items()
+            for warning in (
+                *shortages(path, number, needs, quotas),
+                *node_shortages(path, number, needs, self._nodes.total),
+            )
+        )
 
-    def _short_nodes(self, raised: Mapping[str, int], needs: Needs) -> Iterator[str]:
-        for path, number in raised.items():
-            yield from node_shortages(path, number, needs, self._nodes.total)
+    async def _needs(self, request: AdmissionRequest) -> Needs:
+        kind, document = _kind(request), request.object
+        if kind is not None and is_scale(request):
+            document = await self._api.get(Resource.of(kind), request.namespace, request.name)
+        return {} if kind is None else needs_of_vm(kind, typed(dict, document, "spec") or {})
 
 
 def is_scale(request: AdmissionRequest) -> bool:
@@ -120,10 +126,9 @@ def _kind(request: AdmissionRequest) -> Kind | None:
     )
 
 
-def needs_of_vm(request: AdmissionRequest) -> Needs:
-    """What KubeVirt and CDI create at least for each VM. A Scale does not say whether VMs run, and what they use."""
-    kind, spec = _kind(request), typed(dict, request.object, "spec") or {}
-    if kind is None or spec.get("ec2") is not None:
+def needs_of_vm(kind: Kind, spec: Json) -> Needs:
+    """What KubeVirt and CDI create at least for each VM of the object with this spec."""
+    if spec.get("ec2") is not None:
         return {}
     needs = dict[str, Fraction]()
     if kind in (POOL, WARM_POOL):

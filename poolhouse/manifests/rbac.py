@@ -93,6 +93,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             for k in KINDS
             if k.listed_at_admission
         ),
+        *(PolicyRule(k.group, (k.plural,), ("get",), "to warn of a Scale's replicas") for k in KINDS if k.scale),
         PolicyRule(
             "", ("nodes",), FOLLOW, "to choose machine types that the nodes support, and warn of too many replicas"
         ),

@@ -230,7 +230,7 @@ UNUSED_RIGHTS: dict[str, str] = {
     "apps controllerrevisions get|patch|delete": "revisions that are no longer used, or have lost their owner",
     "migrations.kubevirt.io migrationpolicies get|update|delete": "changed and deleted policies",
     "kubevirt.io migrationpolicies get": "changed policies",
-    "kubevirt.io virtualmachinepools get": "conflicts of status updates",
+    "kubevirt.io virtualmachinepools get": "conflicts of status updates, raised replicas",
     "cdi.kubevirt.io datavolumes *": "disks",
     "instancetype.kubevirt.io * get": "hardware of VMs with an instance type or a preference",
     " persistentvolumeclaims *": "disks",

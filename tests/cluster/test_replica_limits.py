@@ -14,9 +14,11 @@ from poolhouse.api.kinds.meta import MAX_REPLICAS
 from poolhouse.cli.plan import plan
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import NAMESPACES
-from tests.cluster.test_admission import POOLS, Admission, admission, eventually, pool
+from poolhouse.runtime.resource import NAMESPACES, Resource
+from tests.builders import manifest
+from tests.cluster.test_admission import POOLS, REPLICA_SETS, WARM_POOLS, Admission, admission, eventually, pool, vm
 from tests.cluster.test_kinds import api, namespace
+from tests.resources import QUOTAS
 
 Json = dict[str, Any]
 
@@ -46,6 +48,34 @@ async def test_nobody_raises_replicas_above_the_limit(admission: Admission, name
 
     await api.patch(NAMESPACES, None, namespace, {"metadata": {"annotations": {MAX_REPLICAS: "20000"}}})
     await scaled(api, namespace, 20_000)
+
+
+def of_kind(resource: Resource, namespace: str) -> Json:
+    """An object with this resource, whose VMs run, and which has one replica."""
+    template: Json = {"metadata": {"labels": {"app": "web"}}, "spec": vm(namespace)["spec"]["template"]["spec"]}
+    if resource == POOLS:
+        return pool(namespace, replicas=1)
+    if resource == WARM_POOLS:
+        return manifest(WARM_POOLS, "web", {"replicas": 1, "template": {"spec": {"template": template}}}, namespace)
+    spec = {"replicas": 1, "selector": {"matchLabels": {"app": "web"}}, "template": template}
+    return manifest(REPLICA_SETS, "web", spec, namespace)
+
+
+@pytest.mark.parametrize("resource", [POOLS, REPLICA_SETS, WARM_POOLS], ids=lambda resource: resource.plural)
+async def test_a_scale_above_a_quota_warns(admission: Admission, namespace: str, resource: Resource) -> None:
+    await admission.api.create(QUOTAS, manifest(QUOTAS, "five", {"hard": {"pods": "5"}}, namespace))
+    await admission.api.create(resource, of_kind(resource, namespace))
+    scale = resource.path(namespace, "web", "scale")
+
+    async def warned(replicas: int) -> list[str]:
+        warnings: list[str] = []
+        found = await admission.api.request("GET", scale)
+        body = {**found, "spec": {"replicas": replicas}}
+        await admission.api.request("PUT", scale, body=body, warnings=warnings)
+        return warnings
+
+    assert await warned(5) == []
+    assert await warned(50) == ["spec.replicas: ResourceQuota five allows 5 pods, which is enough for 5 of 50 VMs"]
 
 
 async def test_a_number_with_an_exponent_is_a_number(admission: Admission, namespace: str, tmp_path: Path) -> None:

@@ -9,9 +9,10 @@ import pytest
 
 from defaulter.nodes import read_node
 from poolhouse.api.kinds.meta import MAX_REPLICAS
+from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Unreachable
-from poolhouse.runtime.resource import Resource
+from poolhouse.runtime.resource import NAMESPACES, Resource
 from tests.kinds.documents import pool
 from tests.kinds.warm import warm_pool
 from tests.webhook.builders import request
@@ -23,19 +24,26 @@ Json = dict[str, Any]
 
 
 class Cluster:
-    """The namespace and its quotas."""
+    """The namespace, its quotas, and an object that is scaled."""
 
-    def __init__(self, limit: str | None = None, *quotas: Json, fails: ApiError | None = None) -> None:
+    def __init__(
+        self, limit: str | None = None, *quotas: Json, scaled: Json | None = None, fails: ApiError | None = None
+    ) -> None:
         annotations = {} if limit is None else {MAX_REPLICAS: limit}
         self._namespace: Json = {"metadata": {"name": "shop", "annotations": annotations}}
-        self._quotas, self._fails = list(quotas), fails
+        self._quotas, self._scaled, self._fails = list(quotas), scaled, fails
         self.asked = list[str]()
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         self.asked.append(resource.plural)
         if self._fails is not None:
             raise self._fails
-        return self._namespace
+        if resource == NAMESPACES:
+            return self._namespace
+        if self._scaled is None:
+            raise NotFound("gone", status=404)
+        assert (resource.kind, namespace, name) == (self._scaled["kind"], "shop", "web")
+        return self._scaled
 
     async def list(self, resource: Resource, namespace: str, from_cache: bool) -> tuple[list[Json], str]:
         self.asked.append(resource.plural)
@@ -160,10 +168,6 @@ RUNNING = {"running": True, "template": {"spec": {"domain": {"resources": {"requ
             id="too few VMs",
         ),
         pytest.param(
-            scale(6, 1), quota("q", count__virtualmachines_kubevirt_io="5"), "enough for 5 of 6 VMs", id="scale"
-        ),
-        pytest.param(scale(6, 1), quota("q", pods="5"), "", id="a Scale does not say whether VMs run"),
-        pytest.param(
             request(of(6, template={"spec": RUNNING})), quota("q", pods="5"), "enough for 5 of 6 VMs", id="pods"
         ),
         pytest.param(
@@ -220,7 +224,6 @@ WITH_CPUS: Json = {
             id="too few Pods, and a node that does not say its memory",
         ),
         pytest.param(request(of(99, template={"spec": {**RUNNING, "running": False}})), TWO_NODES, [], id="halted"),
-        pytest.param(scale(99, 1), TWO_NODES, [], id="a Scale does not say whether VMs run"),
         pytest.param(request(of(99, template={"spec": RUNNING})), [], [], id="no node runs VMs yet"),
         pytest.param(
             request(of(99, template={"spec": RUNNING})), [node(pods="0")], [], id="a node that runs VMs without Pods"
@@ -229,6 +232,43 @@ WITH_CPUS: Json = {
 )
 async def test_nodes_that_are_too_small(asked: AdmissionRequest, nodes: list[Json], warnings: list[str]) -> None:
     found = await reviewed(asked, nodes=nodes)
+    assert not found.problems
+    assert list(found.warnings) == warnings
+
+
+@pytest.mark.parametrize(
+    ("resource", "scaled", "warnings"),
+    [
+        pytest.param(
+            "virtualmachinepools.kubevirt.io",
+            of(1, template={"spec": RUNNING}),
+            [
+                "spec.replicas: ResourceQuota q allows 5 pods, which is enough for 5 of 16 VMs",
+                "spec.replicas: all nodes that run VMs have 31Gi memory together, enough for 15 of 16 VMs",
+            ],
+            id="a pool",
+        ),
+        pytest.param(
+            "virtualmachinepools.kubevirt.io", of(1, template={"spec": {**RUNNING, "running": False}}), [], id="halted"
+        ),
+        pytest.param(
+            "virtualmachineinstancereplicasets.kubevirt.io",
+            {"kind": REPLICA_SET.kind, "spec": {"template": {"spec": {"domain": {}}}}},
+            ["spec.replicas: ResourceQuota q allows 5 pods, which is enough for 5 of 16 VMs"],
+            id="a replica set",
+        ),
+        pytest.param(
+            "virtualmachinewarmpools.poolhouse.dev",
+            warm_pool(replicas=1),
+            ["spec.replicas: ResourceQuota q allows 5 pods, which is enough for 5 of 16 VMs"],
+            id="a warm pool",
+        ),
+        pytest.param("virtualmachinepools.kubevirt.io", None, [], id="an object that cannot be read"),
+    ],
+)
+async def test_a_scale_warns_as_its_object_does(resource: str, scaled: Json | None, warnings: list[str]) -> None:
+    cluster = Cluster(None, quota("q", pods="5"), scaled=scaled)
+    found = await reviewed(scale(16, 1, resource), cluster, TWO_NODES)
     assert not found.problems
     assert list(found.warnings) == warnings
 

@@ -10,6 +10,7 @@ from controllers.shared.vmi import VMI, ObjectView, group_kind, object_facts, pa
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import meta
+from poolhouse.api.kinds.checks.metadata import is_subdomain
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.live_updates import NO_FIELDS, LiveFields, read_fields
 
@@ -176,7 +177,7 @@ class VM(ObjectView):
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
     replaced_disks: str = ""
-    """the annotation poolhouse.dev/replaced-disks"""
+    """the annotation poolhouse.dev/replaced-disks, without names that no replaced disk of the VM has"""
     left_fields: str = ""
     """the annotation poolhouse.dev/left-fields"""
     machine_type: str = ""
@@ -295,7 +296,7 @@ def parse_vm(document: Json) -> VM:
         updates=parse_count(text(metadata, "annotations", meta.UPDATES)),
         snapshot_in_progress=text(status, "snapshotInProgress"),
         restored=text(metadata, "annotations", meta.RESTORED),
-        replaced_disks=text(metadata, "annotations", meta.REPLACED_DISKS),
+        replaced_disks=_replaced_disks(text(metadata, "annotations", meta.REPLACED_DISKS), ordinal),
         left_fields=text(metadata, "annotations", meta.LEFT_FIELDS),
         machine_type=intern(text(spec, *MACHINE_TYPE)),
         persists_state=_persists_state(spec),
@@ -312,6 +313,16 @@ def parse_vm(document: Json) -> VM:
         matchers=intern(matchers_of(spec)),
         live_update_since=text(metadata, "annotations", meta.LIVE_UPDATE_SINCE),
     )
+
+
+def _replaced_disks(annotation: str, ordinal: int | None) -> str:
+    """The entries `NAME=HASH` whose disk has the VM's ordinal, as each disk that an update replaces."""
+
+    def fits(entry: str) -> bool:
+        name = entry.strip().partition("=")[0]
+        return is_subdomain(name) and parent_and_ordinal(name)[1] == ordinal
+
+    return ",".join(filter(fits, annotation.split(","))) if annotation and ordinal is not None else ""
 
 
 def start_refusal(status: Json) -> str:

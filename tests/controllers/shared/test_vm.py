@@ -10,6 +10,7 @@ import pytest
 from controllers.pool.sources import by_base_name, by_owner
 from controllers.shared.vm import RetainedDisk, join_vmi, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI
+from poolhouse.api.kinds.meta import REPLACED_DISKS
 
 Json = dict[str, Any]
 
@@ -52,6 +53,23 @@ def test_the_owner_reference_makes_a_vm_a_member(given: Json, member: bool) -> N
 @pytest.mark.parametrize("controller", [True, False])
 def test_a_pool_adopts_a_vm_whose_reference_names_no_controller(controller: bool) -> None:
     assert parse_vm(owned(controller=controller)).adopted is controller
+
+
+@pytest.mark.parametrize(
+    ("annotation", "expected"),
+    [
+        pytest.param("root-3=h1,data-0123456789-3=h2", "root-3=h1,data-0123456789-3=h2", id="disks of the VM"),
+        pytest.param("root-3=!", "root-3=!", id="a disk whose hash is damaged"),
+        pytest.param(" root-3=h1 ,", " root-3=h1 ", id="spaces and an entry without a name"),
+        pytest.param("!!bad=@@", "", id="what is no name"),
+        pytest.param("root=h1,Root-3=h1,root-3/x-3=h1,-3=h1", "", id="what is no name of a disk of a pool"),
+        pytest.param("root-2=h1,root-3=h1", "root-3=h1", id="a disk of another VM"),
+        pytest.param("", "", id="none"),
+    ],
+)
+def test_replaced_disks_have_the_ordinal_of_their_vm(annotation: str, expected: str) -> None:
+    assert parse_vm(vm({"name": "web-3", "annotations": {REPLACED_DISKS: annotation}})).replaced_disks == expected
+    assert parse_vm(vm({"name": "web", "annotations": {REPLACED_DISKS: annotation}})).replaced_disks == ""
 
 
 STOPPED = {"printableStatus": "Stopped"}

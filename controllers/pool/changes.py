@@ -39,13 +39,9 @@ class PoolChanges:
     metrics: PoolMetrics
     planner: Planner
     clock: Callable[[], float]
-    forget_writes: Callable[[str], None]
-    """forgets which disks a deleted pool has written about"""
 
     def pool_changed(self, enqueue: Enqueue, old: Pool | InvalidPool | None, new: Pool | InvalidPool | None) -> None:
         self.records.set_changed(old, new)
-        if old is not None and (new is None or new.uid != old.uid):
-            self.forget_writes(old.uid)
         known = self.records.memories.get(new.uid) if new is not None else None
         if known is not None and old is not None and new is not None and new.uid == old.uid:
             known.adopt(old.status, new)
@@ -68,8 +64,7 @@ class PoolChanges:
         views = [vm for vm in (old, new) if vm is not None]
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, 0 if at_once else self._gather_seconds(key))
-        # The oldest pool with a name of these disks may have waited for the writes of the VM's pool, too.
-        if at_once or old is None or new is None or new.disks != old.disks:
+        if old is None or new is None or new.disks != old.disks:
             for key in set[Key]().union(*(others_with_disks_of(self.stores, vm) for vm in views)):
                 enqueue(key, GATHER_SECONDS)
 

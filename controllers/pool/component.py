@@ -60,6 +60,7 @@ def build(context: ControllerContext, prometheus: Prometheus | None = None) -> C
     context.registry.register(OrphanedDisks(stores.pools, stores.retained_disks))
     pooling = _controller(context, stores)
     controller: Controller[Key] = Controller("pool", pooling.reconcile, metrics=api.metrics)
+    pooling.disk_writers.enqueue = controller.enqueue
     informers.subscribe(pooling.changes, controller.enqueue)
     enqueue_after_changes(context.limits, stores.pools, controller.enqueue)
     remember = partial(remember_measurement, pooling.records, controller.enqueue)

@@ -26,9 +26,6 @@ from controllers.shared.status_writer import StatusWriter
 from poolhouse.api.kinds.pool import PoolStatus
 from poolhouse.runtime.resource import Key
 
-WRITING_SECONDS = 0.1
-"""Pause of a pool while another pool with a disk of the same name writes."""
-
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -46,21 +43,14 @@ class PoolController:
     find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
-    disk_writers: DiskWriters = field(default_factory=DiskWriters)
     records: PoolRecords = field(init=False)
+    disk_writers: DiskWriters = field(init=False)
     changes: PoolChanges = field(init=False)
 
     def __post_init__(self) -> None:
         self.records = pool_records(self.writer.batches, self.stores.owner_of, self.now)
-        self.changes = PoolChanges(
-            self.stores,
-            self.records,
-            self.writer,
-            self.metrics,
-            self.planner,
-            self.clock,
-            forget_writes=self.disk_writers.forget,
-        )
+        self.changes = PoolChanges(self.stores, self.records, self.writer, self.metrics, self.planner, self.clock)
+        self.disk_writers = DiskWriters(self.records.expectations)
 
     def begin(self) -> None:
         """Begins to lead. The previous leader has seen the VMIs that ended before, and recorded its decisions."""
@@ -113,21 +103,22 @@ class PoolController:
 
     def _writers(self, pool: Pool, snapshot: PoolSnapshot) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
-        they wrote. Otherwise two pools could use a name at the same time. A pool with a conflict creates no disk, and
-        waits for no other, because no VM of another pool reconciles it."""
-        others = self.disk_writers.of(snapshot.disks) if snapshot.disk_conflict is None else ()
+        they wrote. Otherwise two pools could use a name at the same time. This pool is reconciled again when another
+        one has written. A pool with a conflict creates no disk, and waits for no other."""
+        if snapshot.disk_conflict is not None:
+            return {pool.uid}
+        others = self.disk_writers.of(snapshot.disks) - {pool.uid}
+        self.disk_writers.wait(pool.key, others)
         return {pool.uid, *others}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
         disks = snapshot.disks
         self.metrics.follow(pool.key)
-        if self.records.synced({pool.uid}):
-            self.disk_writers.forget(pool.uid)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
         # A pool with a conflict creates no disk.
-        if snapshot.disk_conflict is None and self.disk_writers.is_another_writing(pool.uid, disks):
-            return WRITING_SECONDS
+        if snapshot.disk_conflict is None and (pause := self.disk_writers.pause(pool.uid, disks)):
+            return pause
         with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot

@@ -143,7 +143,7 @@ class WriteBatches(Generic[O]):
         return {uid for uid in uids if any(self.expectations.open(uid))}
 
     def forget(self, uid: str) -> None:
-        self.expectations.forget(uid)
+        """Forgets what is known of the writes of a deleted owner, except those that the stores do not show yet."""
         self._writes.forget(uid)
 
 

@@ -15,7 +15,7 @@ If an event never comes (an object was created and deleted between two lists), t
 Repeated writes then fail, because created names depend on the ordinal and deletes have a UID as precondition.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -33,15 +33,27 @@ class _Expected:
 
 class Expectations(Generic[O]):
     """Names of objects to be created and UIDs of objects to be deleted, by owner. A delete is observed when the object
-    has a deletionTimestamp or is gone, because finalizers may keep it for hours and no controller counts it."""
+    has a deletionTimestamp or is gone, because finalizers may keep it for hours and no controller counts it.
+
+    The expectations of a deleted owner end like those of others, because another owner may wait for its writes."""
 
     def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._timeout_seconds = timeout_seconds
         self._owners: dict[O, _Expected] = {}
+        """in the order of their last expectations"""
+        self._handlers: list[Callable[[O], None]] = []
+
+    def subscribe(self, satisfied: Callable[[O], None]) -> None:
+        """Calls `satisfied(owner)` when nothing is expected for an owner any more."""
+        self._handlers.append(satisfied)
 
     def expect(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = (), now: float) -> None:
         """Adds expectations, and restarts the timeout of all expectations of the owner. Call it before the writes."""
-        expected = self._owners.setdefault(owner, _Expected(now))
+        # Nobody may ask again for an owner that was deleted.
+        while self._owners and self.satisfied(next(iter(self._owners)), now):
+            pass
+        expected = self._owners.pop(owner, None) or _Expected(now)
+        self._owners[owner] = expected
         expected.since = now
         expected.creates |= set(creates)
         expected.deletes |= set(deletes)
@@ -64,17 +76,13 @@ class Expectations(Generic[O]):
             return True
         if now - expected.since < self._timeout_seconds:
             return False
-        del self._owners[owner]
+        self._end(owner)
         return True
 
     def open(self, owner: O) -> tuple[frozenset[str], frozenset[str]]:
         """The names and the UIDs that are still expected."""
         expected = self._owners.get(owner)
         return (frozenset(expected.creates), frozenset(expected.deletes)) if expected else (frozenset(), frozenset())
-
-    def forget(self, owner: O) -> None:
-        """Removes the expectations of a deleted owner, so that a new owner of the same name does not wait for them."""
-        self._owners.pop(owner, None)
 
     def wait_seconds(self, owner: O, now: float) -> float | None:
         """The time until the timeout; None when nothing is expected."""
@@ -86,4 +94,9 @@ class Expectations(Generic[O]):
             expected.creates.difference_update(creates)
             expected.deletes.difference_update(deletes)
             if not expected.creates and not expected.deletes:
-                del self._owners[owner]
+                self._end(owner)
+
+    def _end(self, owner: O) -> None:
+        del self._owners[owner]
+        for satisfied in self._handlers:
+            satisfied(owner)

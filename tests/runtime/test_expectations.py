@@ -66,11 +66,23 @@ def test_new_expectations_restart_the_timeout() -> None:
     assert e.satisfied("pool", now=500)
 
 
-def test_forgotten_expectations_do_not_hold_a_new_owner() -> None:
-    e = expectations()
-    e.expect("pool", creates=["a"], now=0)
-    e.forget("pool")
-    assert e.satisfied("pool", now=0)
+def test_the_end_of_expectations_is_told_once() -> None:
+    e, told = expectations(), list[str]()
+    e.subscribe(told.append)
+    e.expect("pool", creates=["a", "b"], now=0)
+    e.creation_observed("pool", "a")
+    assert told == []
+    e.creation_observed("pool", "b")
+    e.creation_observed("pool", "b")
+    assert told == ["pool"]
+
+
+def test_nothing_stays_of_an_owner_for_which_nobody_asks_again() -> None:
+    e, told = expectations(), list[str]()
+    e.subscribe(told.append)
+    for owner, now in (("a", 0), ("b", 1), ("a", 2), ("c", 301), ("d", 302)):
+        e.expect(owner, creates=["x"], now=now)
+    assert told == ["b", "a"], "those whose timeout is over"
 
 
 def test_an_empty_expectation_is_satisfied() -> None:

@@ -12,9 +12,10 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
-from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS
-from controllers.pool.controller import WRITING_SECONDS, PoolController
+from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS, Enqueue, PoolChanges
+from controllers.pool.controller import PoolController
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.disk_writers import PAUSE_SECONDS, WAKE_SECONDS, DiskWriters
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.metrics import PoolMetrics
@@ -22,6 +23,7 @@ from controllers.pool.pools import POOLS, Pool
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
+from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.sources import Node
@@ -264,7 +266,7 @@ async def test_a_pool_with_a_disk_conflict_waits_for_no_other_pool() -> None:
 async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() -> None:
     """The oldest pool drops the name while it writes, and the stores cannot show yet what it has written."""
     web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
-    pauses = list[float | None]()
+    pauses, enqueued = list[float | None](), list[tuple[Key, float]]()
 
     class Writer(FakeWriter):
         async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
@@ -272,13 +274,16 @@ async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() 
                 dropped = a_pool(3, template=template(dataVolumeTemplates=[]))
                 controller.stores.pools.put(web.key, dropped)
                 pauses.append(await controller.reconcile(other.key))
+                assert enqueued == []
             return PoolOutcome()
 
     controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.disk_writers.enqueue = lambda key, seconds: enqueued.append((key, seconds))
     controller.stores.pools.put(other.key, other)
     await controller.reconcile(web.key)
+    assert enqueued == [(other.key, WAKE_SECONDS)]
     pauses.append(await controller.reconcile(other.key))
-    assert pauses == [WRITING_SECONDS, None]
+    assert pauses == [PAUSE_SECONDS, None]
 
 
 async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> None:
@@ -299,7 +304,7 @@ async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> Non
     for pool in (web, other):
         controller.stores.pools.put(pool.key, pool)
     await controller.reconcile(web.key)
-    assert pauses == [WRITING_SECONDS]
+    assert pauses == [PAUSE_SECONDS]
 
 
 @pytest.mark.parametrize(("shown", "synced"), [((), False), (("web-4",), True)])
@@ -322,6 +327,82 @@ async def test_a_pool_waits_for_vms_with_its_disks_of_a_pool_that_drops_the_name
     snapshot = controller.observe(other.key)
     assert isinstance(snapshot, PoolSnapshot)
     assert snapshot.synced is synced
+
+
+SNAPSHOT = VMSnapshot("default", "web-2-1", "u-snapshot", pool_name="web", vm_name="web-2")
+
+
+@pytest.mark.parametrize(
+    ("writes", "event"),
+    [
+        pytest.param(
+            {"deletes": ["run-web-2"]},
+            lambda changes, enqueue: changes.vmi_changed(enqueue, vmi("web-2"), None),
+            id="it has restarted a VM",
+        ),
+        pytest.param(
+            {"deletes": ["u-web-2"]},
+            lambda changes, enqueue: changes.vm_changed(enqueue, vm(2), GOING),
+            id="it deletes a VM",
+        ),
+        pytest.param(
+            {"creates": ["web-2-1"]},
+            lambda changes, enqueue: changes.snapshot_changed(enqueue, None, SNAPSHOT),
+            id="it takes a snapshot",
+        ),
+        pytest.param(
+            {"creates": ["web-4"]},
+            lambda changes, enqueue: changes.records.expectations.write_failed("u-web", creates=["web-4"]),
+            id="its last write is refused",
+        ),
+    ],
+)
+def test_the_last_awaited_write_of_a_pool_reconciles_an_older_one_that_waits_for_it(
+    writes: dict[str, list[str]], event: Callable[[PoolChanges, Enqueue], None]
+) -> None:
+    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller.disk_writers.enqueue = lambda key, seconds: enqueued.append(key)
+    web, oldest = a_pool(3), replace(a_pool(1), name="first", uid="u-first")
+    controller.stores.pools.put(oldest.key, oldest)
+    controller.records.expectations.expect(web.uid, **writes, now=0.0)
+    controller.disk_writers.note(web.uid, web.disks)
+    for synced, keys in ((False, [oldest.key]), (True, [])):
+        snapshot = controller.observe(oldest.key)
+        assert isinstance(snapshot, PoolSnapshot)
+        assert snapshot.synced is synced
+        event(controller.changes, lambda key, seconds: None)
+        assert enqueued == keys, "once"
+        enqueued.clear()
+
+
+@pytest.mark.parametrize(
+    ("created", "seconds", "synced"),
+    [
+        pytest.param(None, 299, False, id="the watch of pools is ahead"),
+        pytest.param(vm(4), 1, True, id="the VM is seen"),
+        pytest.param(None, 300, True, id="but not for ever"),
+    ],
+)
+async def test_a_pool_waits_for_the_vms_that_a_deleted_pool_has_created(
+    created: VM | None, seconds: float, synced: bool
+) -> None:
+    """Two VMs would write to one disk."""
+    writer, now = FakeWriter(lambda plan: PoolOutcome()), 0.0
+    controller = controlled(writer, CollectorRegistry())
+    writer.batches.clock = lambda: now
+    web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    controller.stores.pools.put(other.key, other)
+    controller.records.expectations.expect(web.uid, creates=["web-4"], now=now)
+    controller.disk_writers.note(web.uid, web.disks)
+    controller.stores.pools.drop(web.key)
+    controller.changes.pool_changed(lambda key, pause: None, web, None)
+    if created is not None:
+        controller.changes.vm_changed(lambda key, pause: None, None, created)
+    now = seconds
+    snapshot = controller.observe(other.key)
+    assert isinstance(snapshot, PoolSnapshot)
+    assert snapshot.synced is synced
+    assert (controller.disk_writers == DiskWriters(controller.records.expectations)) is synced, "nothing is left"
 
 
 def replaced(statuses: list[PoolStatus]) -> list[list[tuple[str, int]]]:

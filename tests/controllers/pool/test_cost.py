@@ -12,7 +12,6 @@ from prometheus_client import CollectorRegistry
 
 from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
-from controllers.pool.disk_writers import DiskWriters
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
 from controllers.pool.revisions import Revision
@@ -27,7 +26,6 @@ from tests.controllers.pool.test_live_updates import guest, queued, written
 from tests.cost import instructions
 
 FEW, MANY = 10, 1000
-DISKS = frozenset({("default", "root")})
 WAITS = {"replaced_disks": "root-2=h1", "disks": ("root-0123456789-2",)}
 SOURCE = {"sourceRef": {"kind": "DataSource", "name": "debian", "namespace": "images"}}
 TRACKING = {"metadata": {"name": "disk"}, "spec": SOURCE}
@@ -155,20 +153,6 @@ def test_a_vm_reconciles_a_younger_pool_whose_vm_has_its_disk() -> None:
         assert enqueued(controller, found) == ["first", "web"]
 
 
-def test_the_last_awaited_write_of_a_pool_reconciles_the_oldest_with_its_disk() -> None:
-    """The oldest pool waits for the writes of a younger one that has the name, too."""
-    controller = new_controller()
-    with_oldest(controller)
-    vms = [vm(2), vm(3)]
-    controller.records.expectations.expect("u-web", deletes=[each.uid for each in vms], now=0.0)
-    found = list[list[str]]()
-    for each in vms:
-        deleting = replace(each, deleted_at="2026-03-01T12:00:00Z")
-        controller.stores.vms.put(each.key, deleting)
-        found.append(enqueued(controller, partial(controller.changes.vm_changed, old=each, new=deleting)))
-    assert found == [["web"], ["first", "web"]]
-
-
 def test_a_vm_costs_the_same_among_many_with_its_disk() -> None:
     def cost(count: int) -> int:
         controller = new_controller()
@@ -219,18 +203,6 @@ def test_a_reconcile_reads_the_revisions_to_hash_the_template_and_to_observe() -
     controller.stores.pools.put(("default", "web"), tracking_pool())
     asyncio.run(controller.reconcile(("default", "web")))
     assert stored.reads == 2
-
-
-def test_a_reconcile_forgets_the_disks_of_a_pool_whose_writes_the_stores_show() -> None:
-    controller = new_controller()
-    (other,) = younger_pools(1)
-    controller.stores.pools.put(other.key, other)
-    controller.disk_writers.note(other.uid, other.disks)
-    controller.records.expectations.expect(other.uid, creates=["other-0-1"], now=0.0)
-    for writers in (DiskWriters({("default", "root"): {other.uid}}, {other.uid: DISKS}), DiskWriters()):
-        asyncio.run(controller.reconcile(other.key))
-        assert controller.disk_writers == writers
-        controller.records.expectations.creation_observed(other.uid, "other-0-1")
 
 
 def test_a_budget_costs_pools_of_other_namespaces_nothing() -> None:

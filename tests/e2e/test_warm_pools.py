@@ -27,8 +27,7 @@ async def test_claim(scope: Scope, mode: str, launch: str, record_property: Call
     await scope.create(WARM_POOLS, "warm", warm(scope, standby={"mode": mode}, maxTotal=1))
     await scope.becomes(lambda: ready(scope), 1)
     await scope.create(CLAIMS, "mine", {"poolName": "warm"})
-    await scope.becomes(lambda: phase(scope, "mine"), "Ready")
-    status = (await scope.get(CLAIMS, "mine") or {})["status"]
+    status = await handed_over(scope, "mine")
     assert status["launchType"] == launch
     record_property("ready after", f"{status['timings']['totalMs']} ms")
     name = status["vmRef"]["name"]
@@ -41,9 +40,27 @@ async def test_claim(scope: Scope, mode: str, launch: str, record_property: Call
 
 async def test_claim_before_vms(scope: Scope) -> None:
     """A claim that waits for a boot takes a VM of the pool that is ready first"""
+    # The claim may start no guest beside that of the pool.
+    await scope.create(WARM_POOLS, "warm", warm(scope, maxTotal=1))
+    await scope.becomes(lambda: number_of_vms(scope), 1)
+    (uid,) = (await scope.uids(VMS)).values()
     await scope.create(CLAIMS, "early", {"poolName": "warm", "onEmpty": "ColdStart"})
-    await scope.create(WARM_POOLS, "warm", warm(scope))
-    await scope.becomes(lambda: phase(scope, "early"), "Ready")
+    status = await handed_over(scope, "early")
+    assert (status["launchType"], status["vmRef"]["uid"]) == ("Warm", uid)
+
+
+async def handed_over(scope: Scope, name: str) -> Json:
+    """The status of the claim when it is Ready and owns its VM."""
+    await scope.becomes(lambda: phase(scope, name), "Ready")
+    claim = await scope.get(CLAIMS, name) or {}
+    vm = await scope.get(VMS, claim["status"]["vmRef"]["name"]) or {}
+    assert [each["uid"] for each in vm["metadata"]["ownerReferences"]] == [claim["metadata"]["uid"]]
+    status: Json = claim["status"]
+    return status
+
+
+async def number_of_vms(scope: Scope) -> int:
+    return len(await scope.uids(VMS))
 
 
 async def ready(scope: Scope) -> int:

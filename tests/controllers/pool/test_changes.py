@@ -1,0 +1,81 @@
+"""What a change of a watched object makes the controller report."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from controllers.pool.actions import TakeSnapshot
+from controllers.pool.apply import PoolOutcome
+from controllers.pool.events import PoolEvents
+from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot
+from controllers.pool.writes.context import Writing
+from controllers.pool.writes.table import WRITES
+from controllers.sets.write_batches import WriteBatches
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.events import EventRecorder
+from poolhouse.runtime.expectations import Expectations
+from tests.controllers.pool.builders import a_pool
+from tests.controllers.pool.test_apply import play
+from tests.controllers.pool.test_controller import FakeWriter, controlled
+from tests.histories.world import HERE, World
+
+ASKED = VMSnapshot("default", "before", "s", "web", "web-1", "u-web-1", "r1", update=1)
+TAKEN = replace(ASKED, ready=True)
+REPORTED = [("SuccessfulTakeSnapshot", "took snapshot before of VM web-1 before its update")]
+
+
+class Recorder:
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+
+    def emit(self, regarding: Any, kind: str, reason: str, note: str, *, action: str) -> None:
+        self.told.append((reason, note))
+
+    @property
+    def events(self) -> PoolEvents:
+        return PoolEvents(cast(EventRecorder, self))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "leads", "told"),
+    [
+        pytest.param(None, ASKED, True, [], id="asked for"),
+        pytest.param(ASKED, TAKEN, True, REPORTED, id="taken"),
+        pytest.param(TAKEN, TAKEN, True, [], id="taken before"),
+        pytest.param(None, TAKEN, True, [], id="taken before this process saw it"),
+        pytest.param(ASKED, replace(ASKED, failed=True), True, [], id="failed"),
+        pytest.param(ASKED, replace(TAKEN, deleting=True), True, [], id="deleted"),
+        pytest.param(ASKED, replace(TAKEN, pool_name="other"), True, [], id="of no pool"),
+        pytest.param(ASKED, TAKEN, False, [], id="another process leads"),
+    ],
+)
+def test_a_snapshot_is_reported_when_it_is_taken(
+    old: VMSnapshot | None, new: VMSnapshot, leads: bool, told: list[tuple[str, str]]
+) -> None:
+    recorder = Recorder()
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.writer.events = recorder.events
+    if leads:
+        controller.records.memory(controller.stores.pools.all()[0])
+    controller.changes.snapshot_changed(lambda key, seconds: None, old, new)
+    assert recorder.told == told
+
+
+def test_a_snapshot_is_not_reported_when_it_is_asked_for() -> None:
+    async def scene(world: World, api: Api) -> None:
+        recorder = Recorder()
+        batches = WriteBatches(recorder.events, Expectations(), api.monotonic)
+        pool = replace(a_pool(1), namespace=HERE)
+        to = cast(Writing, SimpleNamespace(api=api, batches=batches, owner=pool, burst=1))
+        asked = TakeSnapshot("web-1", "u-web-1", "before", "r1", "", "", 1, "it is about to be updated")
+        outcome = await WRITES[TakeSnapshot](to, [asked])
+        assert outcome.done == (asked,)
+        assert [each["metadata"]["name"] for each in (await api.list(VM_SNAPSHOTS, HERE))[0]] == ["before"]
+        assert recorder.told == []
+
+    play(scene)

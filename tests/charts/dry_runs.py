@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 import yaml
 
+from controllers.pool.pools import POOLS
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from tests.charts.helm import CHART
-from tests.cluster.pooling import POOLS
 from tests.waiting import eventually
 
 EXAMPLE = CHART.parent.parent / "examples" / "pool.yaml"

@@ -293,7 +293,7 @@ class People:
         for name, document in (await self.place.machines()).items():
             metadata = document["metadata"]
             if metadata["uid"] in self.witness.free and (metadata.get("labels") or {}).get(meta.POOL) == "web":
-                owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}
+                owner: dict[str, Any] = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}
                 owner |= {"uid": self.witness.pool_uid, "controller": True, "blockOwnerDeletion": True}
                 self.witness.free.discard(metadata["uid"])
                 self.witness.attached += 1

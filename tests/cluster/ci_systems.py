@@ -201,7 +201,7 @@ class GitHub:
         return number
 
     def results(self) -> dict[int, str]:
-        return {number: job.get("result", job["state"]) for number, job in self.jobs.items()}
+        return {number: str(job.get("result", job["state"])) for number, job in self.jobs.items()}
 
     def expire(self) -> None:
         """The token of the message queue expires."""

@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter as Tally
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -88,6 +88,9 @@ async def burst(paths: StackPaths, options: argparse.Namespace, random: Random) 
         if document["metadata"]["labels"].get(meta.CLAIM_UID):
             given.add(document["metadata"]["uid"])
 
+    def more_than(share: int) -> Callable[[], bool]:
+        return lambda: len(given) > share
+
     async with counter(paths.kubeconfig) as desk:
         async with controllers(kubeconfig):
             await desk.filled(options.vms)
@@ -103,7 +106,7 @@ async def burst(paths: StackPaths, options: argparse.Namespace, random: Random) 
                 number = min(options.kills - kills, random.choice([1, 1, 2]))
                 share = min(options.vms - 1, (kills + 1) * options.vms // (options.kills + 1))
                 living = await started(kubeconfig, random.choices(options.steps, k=number))
-                await until(lambda share=share: len(given) > share, True, PATIENCE_SECONDS)
+                await until(more_than(share), True, PATIENCE_SECONDS)
                 await kill(*living)
                 kills += number
                 progress.append(len(given))

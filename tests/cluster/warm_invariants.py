@@ -129,8 +129,8 @@ class InvariantChecker:
             status = each.get("status") or {}
             if not each["gone"] and status.get("phase") == "Ready" and users.pop(uid, "") != status["vmRef"]["uid"]:
                 self._wrong(f"I8: claim {each['metadata']['name']} is Ready and its VM does not match")
-        for claim, vm in users.items():
-            self._wrong(f"I8: VM {vm} is still claim {claim}'s, which has no VM")
+        for claim_uid, vm_uid in users.items():
+            self._wrong(f"I8: VM {vm_uid} is still claim {claim_uid}'s, which has no VM")
 
     def _count(self, pool_uid: str) -> None:
         """With two controllers a pool has at most twice `maxTotal` VMs."""

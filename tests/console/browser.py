@@ -146,7 +146,7 @@ class Browser:
         self.until(filled, lambda: f"no field {css} in:\n{self.text()}")
 
     def all(self, css: str) -> list[WebElement]:
-        return self.driver.find_elements(By.CSS_SELECTOR, css)  # type: ignore[no-any-return]
+        return self.driver.find_elements(By.CSS_SELECTOR, css)
 
     def disabled(self, css: str) -> list[bool]:
         """Whether each of the buttons is disabled, all at one moment: the page replaces its buttons when it changes."""
@@ -156,7 +156,7 @@ class Browser:
     def edit(self, before: str, after: str) -> None:
         """Replaces a text in the YAML."""
         script = "const t = document.getElementById('yaml'); t.value = t.value.replace(arguments[0], arguments[1])"
-        assert before in self.driver.find_element(By.ID, "yaml").get_attribute("value")
+        assert before in (self.driver.find_element(By.ID, "yaml").get_attribute("value") or "")
         self.driver.execute_script(script, before, after)
 
     def press(self, key: str) -> None:

@@ -13,8 +13,8 @@ from pathlib import Path
 
 from defaulter.driver import Libvirt
 from defaulter.errors import DomainRejected
+from defaulter.root_directories import environment
 from defaulter.worker import drop_privileges
-from defaulter.worker_process import environment
 
 
 def main() -> None:

@@ -57,7 +57,8 @@ def serve(listener: socket.socket, commands: list[str]) -> None:
     for name in commands:
         importlib.import_module(COMMANDS[name].target.partition(":")[0])
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel removes processes that have ended
-    while 0 not in select([listener, 0], [], [])[0]:
+    standard_input = sys.stdin.fileno()
+    while standard_input not in select([listener.fileno(), standard_input], [], [])[0]:
         connection, _ = listener.accept()
         if os.fork() == 0:
             listener.close()

@@ -38,7 +38,7 @@ class Results:
         self._cluster = ""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        properties = dict(report.user_properties)
+        properties: dict[str, Any] = dict(report.user_properties)
         if ROW not in properties:
             return
         self._cluster = str(properties.get(CLUSTER) or self._cluster)

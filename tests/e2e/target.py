@@ -60,18 +60,18 @@ class Target:
         """The `spec` of a DataVolume that is made from this source; `blank` is always there."""
         value = self.sources.get(name, "")
         namespace, _, claim = value.partition("/")
-        given: Json = {
+        forms: dict[str, Json] = {
             "blank": {"source": {"blank": {}}},
             "http": {"source": {"http": {"url": value}}},
             "missing_http": {"source": {"http": {"url": value}}},
             "registry": {"source": {"registry": {"url": value}}},
             "clone": {"source": {"pvc": {"namespace": namespace, "name": claim}}},
             "data_source": {"sourceRef": {"kind": "DataSource", "namespace": namespace, "name": claim}},
-        }[name]
+        }
         claim_spec: Json = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": self.disk_size}}}
         if self.storage_class:
             claim_spec["storageClassName"] = self.storage_class
-        return {**given, "pvc": claim_spec}
+        return {**forms[name], "pvc": claim_spec}
 
 
 def read_target(config: pytest.Config) -> Target | None:

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from random import Random
 
 from tests.histories.client import Failpoint
@@ -30,7 +31,7 @@ SHOWN = 60
 """Lines of the log of a failed history."""
 
 KINDS: dict[str, Callable[[World], History]] = {
-    **{f"pool-{name}": lambda world, name=name: PoolHistory(world, name) for name in STRATEGIES},
+    **{f"pool-{name}": partial(PoolHistory, strategy=name) for name in STRATEGIES},
     "pool-drain": DrainHistory,
     "replica-set": ReplicaSetHistory,
     "warm-pool": WarmPoolHistory,

@@ -75,7 +75,7 @@ class Network:
             return "reset"
         if not self.rate or self.random.random() >= self.rate:
             return ""
-        faults = [*FAULTS, *(FAULTS_OF_READS if method == "GET" else FAULTS_OF_WRITES)]
+        faults: list[str] = [*FAULTS, *(FAULTS_OF_READS if method == "GET" else FAULTS_OF_WRITES)]
         if method in ("PATCH", "PUT", "DELETE"):
             faults += FAULTS_OF_CHANGES
         found = self.random.choice(faults)

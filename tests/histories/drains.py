@@ -17,9 +17,9 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, NODES, PODS
 from poolhouse.stack.engine.admission import evictions
-from tests.cluster.chaos import sized
+from tests.cluster.chaos import TOLERATED, sized
 from tests.histories.api_server import Change, is_deleting
-from tests.histories.pools import MOMENT_SECONDS, TOLERATED, VMI_RESOURCE, PoolHistory, Users
+from tests.histories.pools import MOMENT_SECONDS, VMI_RESOURCE, PoolHistory, Users
 from tests.histories.world import World
 
 Json = dict[str, Any]

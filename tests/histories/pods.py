@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -78,7 +78,7 @@ class PodHistory(ClaimHistory):
         self.settled: dict[str, int] = {}
         """How often a Pod's application was launched until its claim was Ready or deleted, by UID of the Pod."""
 
-    def build(self, api: Api, events: EventRecorder, process: str) -> Component:  # type: ignore[override]
+    def build(self, api: Api, events: EventRecorder, process: str) -> Component:
         context = ControllerContext(api=api, events=events, planner=InlinePlanner(Random(process)))
         warm = build_warm(context, process_id=process, machines=(NETWORK,), agents=self.agents, virtual_node=NODE)
         sources = Sources.of_node(api, NODE)
@@ -144,7 +144,7 @@ class PodHistory(ClaimHistory):
     # Users
 
     async def act(self) -> str:
-        often: list[Act] = [self.create_pod] * 6 + [self.delete_pod] * 3
+        often: Sequence[Act] = [self.create_pod] * 6 + [self.delete_pod] * 3
         others: list[Act] = [
             self.recreate_pod,
             self.delete_claim,
@@ -265,7 +265,7 @@ class PodHistory(ClaimHistory):
     async def make_peace(self) -> None:
         """Room for all Pods, and agents that answer. Each Pod that is left gets its VM, unless it can have none."""
         self.agents.rate = 0.0
-        patient = {"readiness": {"timeoutSeconds": 300}, "refill": {"backoffSeconds": 1, "maxBackoffSeconds": 2}}
+        patient: Json = {"readiness": {"timeoutSeconds": 300}, "refill": {"backoffSeconds": 1, "maxBackoffSeconds": 2}}
         for uid in self.checker.max_total:
             self.checker.max_total[uid] = 40
         policy = {"allowPods": True, "onEmpty": "Queue"}

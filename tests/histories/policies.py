@@ -209,7 +209,7 @@ def labels_of(document: Json) -> dict[str, str]:
 
 def selectors_of(policy: Json) -> tuple[dict[str, str], dict[str, str]]:
     found = policy["spec"]["selectors"]
-    return tuple(found[name]["matchLabels"] for name in ("virtualMachineInstanceSelector", "namespaceSelector"))  # type: ignore[return-value]
+    return found["virtualMachineInstanceSelector"]["matchLabels"], found["namespaceSelector"]["matchLabels"]
 
 
 def active(policies: list[Json]) -> list[Json]:

@@ -15,21 +15,25 @@ from poolhouse.manifests import rbac, webhooks
 from tests.kinds.documents import machine
 from tests.webhook.builders import request
 from webhook.admission import Admission
+from webhook.defaulting import NoDefaulter
 from webhook.templates import changed_template
 
 
 def main() -> None:
+    spec = {"replicas": 3, "template": {"spec": machine()}}
     fleet = {
         "apiVersion": "poolhouse.dev/v1alpha1",
         "kind": "Fleet",
         "metadata": {"name": "north", "namespace": "a", "generation": 1},
-        "spec": {"replicas": 3, "template": {"spec": machine()}},
+        "spec": spec,
         "status": {"observedGeneration": 1, "phase": "AtSea", "readyReplicas": 2},
     }
-    wrong = {**fleet, "spec": {**fleet["spec"], "harbor": "lost", "sails": 2}}
-    admission = Admission(defaulting=None, checks=())
+    wrong = {**fleet, "spec": {**spec, "harbor": "lost", "sails": 2}}
+    admission = Admission(defaulting=NoDefaulter(), checks=())
     kind = by_gvk("poolhouse.dev/v1alpha1", "Fleet")
+    template = changed_template(request(fleet))
     assert kind is not None
+    assert template is not None
     print(
         json.dumps(
             {
@@ -39,7 +43,7 @@ def main() -> None:
                 "webhooks": webhooks.configurations(service=webhooks.Service(), ca_bundle=b""),
                 "right": [str(each) for each in asyncio.run(admission.mutate(request(fleet))).problems],
                 "wrong": [str(each) for each in asyncio.run(admission.mutate(request(wrong))).problems],
-                "creates": changed_template(request(fleet)).creates.plural,
+                "creates": template.creates.plural,
                 "row": object_row(kind, fleet, datetime.now(UTC)),
                 "names": [qualified_name("Fleet", "north"), parse_name("flt/north", "Fleet")],
                 "planned": [each.kind for each in planned_kinds()],

@@ -47,7 +47,7 @@ class Canonical:
                 return tuple(sorted((key, self._form(each, now)) for key, each in value.items()))
             case frozenset() | set():
                 return tuple(sorted(map(str, value)))
-        names = _names(type(value))
+        names = _names(value.__class__)
         return tuple(self._form(getattr(value, name), now) for name in names if name not in self.without)
 
 

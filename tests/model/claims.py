@@ -331,9 +331,9 @@ def _pool_written(world: World, planned: Sequence[actions.Action]) -> World:
             made = a_vm(uid, WarmState.PROVISIONING, of=world.pool, placement=action.placement, standby=action.standby)
             world = _with_vm(world, _lean(replace(made, vmi=None, node=None, run_strategy="Always"), world.now))
             continue
-        assert not isinstance(action, actions.SetFinalizer)
+        assert isinstance(action, actions.DeleteVM | actions.VMAction), action
         vm = next((each for each in world.vms if each.uid == action.vm.uid), None)
-        if vm != action.vm:
+        if vm is None or vm != action.vm:
             continue
         match action:
             case actions.SetState(_, state, _, standby):
@@ -413,7 +413,7 @@ def _claim_key(claim: Claim, now: datetime) -> Hashable:
 
 def _label(decided: Decided) -> str:
     step = decided.step
-    what = step.status.phase if isinstance(step, steps.UpdateStatus) else ""
+    what: str = step.status.phase if isinstance(step, steps.UpdateStatus) else ""
     what = step.vm.name if isinstance(step, steps._VMStep) else what
     return f"{decided.snapshot.claim.name}: {type(step).__name__} {what}".rstrip()
 
@@ -428,7 +428,7 @@ def _claim(number: int) -> Claim:
 
 def _vm(uid: str, state: WarmState = WarmState.READY, **facts: Any) -> WarmVM:
     claim = _claim(0)
-    claimed = {"claim_uid": claim.uid, "owner": claim.owner} if state is WarmState.ALLOCATING else {}
+    claimed: dict[str, Any] = {"claim_uid": claim.uid, "owner": claim.owner} if state is WarmState.ALLOCATING else {}
     return _lean(a_vm(uid, state, **claimed, **facts), NOW)
 
 

@@ -113,8 +113,8 @@ def snapshot(of: Pool | int, *vms: VM, **given: Any) -> PoolSnapshot:
     return PoolSnapshot(found, vms, **facts)
 
 
-def outline(action: Action) -> tuple[Any, ...]:
-    """An action without its reason and what follows from its VM."""
+def outline(action: Action) -> tuple[Any, ...] | None:
+    """An action without its reason and what follows from its VM. None for actions of other kinds."""
     match action:
         case Create():
             return "create", action.name
@@ -128,3 +128,4 @@ def outline(action: Action) -> tuple[Any, ...]:
             return "unmark", action.name
         case ReturnDisk():
             return "return", action.name, action.disk
+    return None

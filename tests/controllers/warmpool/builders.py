@@ -165,6 +165,7 @@ def summary(action: Action) -> tuple[Any, ...]:
             return "count", action.vm.uid, action.failures
         case SetFinalizer():
             return "finalizer", action.wanted
+    raise AssertionError(f"no summary of {action}")
 
 
 def planned(observed: WarmPoolSnapshot) -> list[tuple[Any, ...]]:

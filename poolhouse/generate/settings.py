@@ -35,6 +35,6 @@ def _page() -> Iterator[str]:
         yield from ("", f"## {service}", "")
         yield from ("| Variable | Default | Allowed values | Meaning |", "| --- | --- | --- | --- |")
         for each in sorted(reference(model), key=lambda each: each.variable):
-            default = f"`{each.default}`" if each.default else ""
+            default = "required" if each.required else f"`{each.default}`" if each.default else ""
             allowed = f"{each.allowed}, in {each.unit}" if each.unit else each.allowed
             yield f"| `{each.variable}` | {default} | {allowed.replace('|', '&#124;')} | {each.description} |"

@@ -175,6 +175,7 @@ class SettingReference:
     default: str
     unit: str
     description: str
+    required: bool
 
 
 def reference(settings: type[EnvironmentSettings]) -> Iterator[SettingReference]:
@@ -183,9 +184,15 @@ def reference(settings: type[EnvironmentSettings]) -> Iterator[SettingReference]
     for field in settings.model_fields.values():
         variable = str(field.validation_alias)
         extra = field.json_schema_extra if isinstance(field.json_schema_extra, dict) else {}
-        default = field.get_default(call_default_factory=True, validated_data={})
+        required = field.is_required()
+        default = None if required else field.get_default(call_default_factory=True, validated_data={})
         yield SettingReference(
-            variable, _allowed(properties[variable]), _text(default), str(extra["unit"]), field.description or ""
+            variable,
+            allowed=_allowed(properties[variable]),
+            default=_text(default),
+            unit=str(extra["unit"]),
+            description=field.description or "",
+            required=required,
         )
 
 

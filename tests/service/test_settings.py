@@ -117,6 +117,15 @@ def test_the_reference_describes_every_setting() -> None:
     assert all(row.description for row in rows.values())
 
 
+def test_the_reference_names_required_settings() -> None:
+    class WithRequired(Settings):
+        issuer: str = setting("POOLHOUSE_ISSUER", ..., "Issuer.")
+
+    rows = {row.variable: (row.required, row.default) for row in reference(WithRequired)}
+    assert rows["POOLHOUSE_ISSUER"] == (True, "")
+    assert rows["POOLHOUSE_REGION"] == (False, "")
+
+
 def test_the_seed_of_the_environment() -> None:
     assert IdentitySettings.read({}).seed == ""
     assert IdentitySettings.read({"POOLHOUSE_IDENTITY_SEED": "berlin"}).seed == "berlin"

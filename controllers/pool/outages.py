@@ -6,7 +6,6 @@ unavailable a moment later. KubeVirt starts such a VM on another node only when 
 The log of decisions has the outage and the end of it. It also remembers the outages that have not ended.
 """
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 
@@ -18,8 +17,6 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.decisions import MAX_VMS, Decision, vm_reference
 
-_NODE = re.compile(r"node (\S+) is ")
-"""begins the message of a decision without the field `node`, which earlier versions wrote"""
 LOGGED = (PoolReason.NODE_NOT_READY, PoolReason.NODE_READY)
 
 
@@ -63,16 +60,11 @@ def open_outages(known: Iterable[Decision]) -> dict[str, Decision]:
     # Each reconcile asks, and most decisions are about other things.
     about_nodes = (each for each in known if each.reason in LOGGED)
     for each in sorted(about_nodes, key=lambda each: each.time):
-        if node := each.node or _node_in(each.message):
-            found.pop(node, None)
+        if each.node:
+            found.pop(each.node, None)
             if each.reason == PoolReason.NODE_NOT_READY:
-                found[node] = each
+                found[each.node] = each
     return found
-
-
-def _node_in(message: str) -> str:
-    found = _NODE.match(message)
-    return found[1] if found is not None else ""
 
 
 def outage_decisions(snapshot: PoolSnapshot, known: Iterable[Decision], now: datetime) -> Iterator[Decision]:

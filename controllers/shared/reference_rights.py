@@ -51,8 +51,8 @@ NOT_ASKED = Answer("the right of its author is not known yet", known=False)
 
 
 def questions(authors: Mapping[str, Author], resource: Resource, changed: Mapping[str, Key]) -> dict[str, Question]:
-    """What to ask about the objects that references name, by the names of the references. Without a record of the
-    author, an earlier release has stored the reference, and nobody is asked."""
+    """What to ask about the objects that references name, by the names of the references. Admission
+    has not seen a reference without a record of its author, and no right is asked for."""
     return {
         each: Question(author, resource, *key)
         for each, key in changed.items()

@@ -102,7 +102,7 @@ class StackPaths:
             # Root's processes of an unprivileged user need what is below.
             self.dir.chmod(0o711 if os.geteuid() == 0 else 0o700)
         self.logs.mkdir(mode=0o700, exist_ok=True)
-        self.logs.chmod(0o700)  # an earlier version may have created it
+        self.logs.chmod(0o700)  # it may exist already
 
     def prepare(self, worker_uid: int | None) -> None:
         """Creates the directories that the first process needs. `worker_uid` is the unprivileged user, or None."""

@@ -41,7 +41,7 @@ def test_the_logs_are_private(tmp_path: Path) -> None:
     assert mode(paths.dir) & 0o066 == 0, "others cannot list it either"
 
 
-def test_the_logs_of_an_earlier_version_become_private_in_a_directory_that_stays_as_it_is(tmp_path: Path) -> None:
+def test_existing_logs_become_private_in_a_directory_that_stays_as_it_is(tmp_path: Path) -> None:
     paths = StackPaths(tmp_path)
     tmp_path.chmod(0o755)
     paths.logs.mkdir(mode=0o755)

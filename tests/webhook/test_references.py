@@ -274,8 +274,8 @@ def by(author: Author, *references: str) -> str:
             by(BY_ANN, FEDORA), by(BY_ANN, FEDORA), "windows", "fedora", by(BY_JANE, WINDOWS), id="another reference"
         ),
         pytest.param(by(BY_ANN, FEDORA), by(BY_ANN, FEDORA), None, "fedora", None, id="no reference any more"),
-        pytest.param(None, None, "fedora", "fedora", None, id="a reference of an earlier release"),
-        pytest.param("x", None, "fedora", "fedora", None, id="forged for a reference of an earlier release"),
+        pytest.param(None, None, "fedora", "fedora", None, id="a reference that admission has not seen"),
+        pytest.param("x", None, "fedora", "fedora", None, id="forged for a reference that admission has not seen"),
         pytest.param("me", by(BY_ANN, FEDORA), "fedora", "fedora", by(BY_JANE, FEDORA), id="jane takes over"),
         pytest.param("me", None, "fedora", "fedora", by(BY_JANE, FEDORA), id="jane takes over what has no author"),
     ],

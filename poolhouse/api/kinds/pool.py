@@ -247,7 +247,7 @@ class Healing(Model):
 
 
 class RetainedDiskStatus(Model):
-    """A disk that was kept when its VM was scaled in."""
+    """A disk that was retained when its VM was scaled in."""
 
     name: str
     """Name of the DataVolume and of the PersistentVolumeClaim."""

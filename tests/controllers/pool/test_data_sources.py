@@ -232,7 +232,7 @@ def test_a_new_image_replaces_the_disks() -> None:
         pytest.param(True, Author("ann"), True, id="the author may get the DataSource"),
         pytest.param(False, Author("ann"), False, id="the author may not"),
         pytest.param(Unreachable("it is away"), Author("ann"), False, id="unknown"),
-        pytest.param(False, None, True, id="a pool of an earlier release has no author"),
+        pytest.param(False, None, True, id="admission has not seen the pool: no author"),
     ],
 )
 async def test_a_new_image_needs_the_right_of_the_author(

@@ -186,12 +186,6 @@ def test_the_log_has_each_outage_and_its_end_once(
     assert list(outage_decisions(observed, known, NOW)) == logged
 
 
-def test_the_log_of_an_earlier_version_has_the_node_in_its_text_alone() -> None:
-    earlier = [each.model_copy(update={"node": None}) for each in (OUTAGE, RETURN)]
-    assert open_outages(earlier[:1]) == {"node-1": earlier[0]}
-    assert open_outages(earlier) == {}
-
-
 def test_a_second_outage_is_another_one() -> None:
     again = replace_time(OUTAGE, "2026-03-01T12:00:01Z")
     assert open_outages((OUTAGE, RETURN)) == {}

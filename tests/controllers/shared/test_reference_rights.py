@@ -63,7 +63,7 @@ def question(author: Author = ANN, name: str = "fedora") -> Question:
     [
         pytest.param({"DataSource images/fedora": ANN}, {"root": FEDORA}, {"root": question()}, id="its author"),
         pytest.param({"DataSource images/fedora": ANN}, {}, {}, id="nothing new"),
-        pytest.param({}, {"root": FEDORA}, {}, id="a reference of an earlier release"),
+        pytest.param({}, {"root": FEDORA}, {}, id="a reference that admission has not seen"),
         pytest.param({"DataSource images/debian": ANN}, {"root": FEDORA}, {}, id="the author of another reference"),
         pytest.param(
             {"DataSource images/fedora": ANN, "DataSource images/debian": BOB},
@@ -98,7 +98,7 @@ async def test_the_api_server_is_asked_with_the_groups_of_the_author() -> None:
             Forbidden("you may not create subjectaccessreviews", status=403),
             "cannot determine whether ann may still get DataSource images/fedora: 403: you may not create"
             " subjectaccessreviews",
-            id="a role of an earlier release",
+            id="the role lacks a rule",
         ),
     ],
 )

@@ -161,3 +161,11 @@ def test_a_claim_that_several_vmis_would_write_to(volume: Json, disk: Json | Non
     assert REPLICA_SET.problems(document) == []
     paths = [each.partition(": ")[0] for each in REPLICA_SET.warnings(document)]
     assert paths == ([f"spec.template.spec.volumes[0].{warned}"] if warned else [])
+
+
+@pytest.mark.parametrize("name", [{}, []])
+def test_a_name_that_is_no_text_is_a_problem(name: Any) -> None:
+    document = with_disk({**CLAIM, "name": name}, {"name": name})
+    paths = {problem.path for problem in REPLICA_SET.problems(document)}
+    assert "spec.template.spec.volumes[0].name" in paths
+    assert [*REPLICA_SET.warnings(document)], "warnings are shown beside problems"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from poolhouse.api.apimachinery.label_selectors import matches
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 from poolhouse.api.kinds.checks.metadata import booleans_to_text, is_label, selector_problems
 from poolhouse.api.kinds.checks.vm_template import (
     template_metadata_problems,
@@ -74,11 +74,11 @@ def template_warnings(document: Json) -> Iterator[str]:
 def shared_claims(document: Json) -> Iterator[str]:
     """Warnings about claims to which several VMIs would write."""
     spec = at(document, "spec", "template", "spec")
-    disks = {disk.get("name"): disk for _, disk in entries(spec, "domain", "devices", "disks")}
+    disks = {typed(str, disk, "name"): disk for _, disk in entries(spec, "domain", "devices", "disks")}
     for index, volume in entries(spec, "volumes"):
         for source in ("persistentVolumeClaim", "dataVolume"):
             claim = at(volume, source)
-            if claim is None or at(claim, "readOnly") or not _is_writable(disks.get(volume.get("name"))):
+            if claim is None or at(claim, "readOnly") or not _is_writable(disks.get(typed(str, volume, "name"))):
                 continue
             yield (
                 f"spec.template.spec.volumes[{index}].{source}: all VMIs write to the same claim, which damages its"

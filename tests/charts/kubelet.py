@@ -57,6 +57,7 @@ class Pod:
     port: int
     ready: bool = False
     failed_probes: int = 0
+    next_probe: float = 0.0
     ending: asyncio.Task[None] | None = None
     restarts: int = 0
 
@@ -361,14 +362,19 @@ class Kubelet:
         return file
 
     async def _probe(self, pod: Pod) -> None:
+        """Probes a ready Pod once in its probe's period, and each other Pod at once."""
         if pod.process.returncode is not None:
             pod.ready = False
             pod.restarts += 1
             await asyncio.sleep(min(5.0, 0.3 * pod.restarts))
             pod.process = await self._spawn(pod.spec, pod.port)
             return
-        threshold = pod.container["readinessProbe"]["failureThreshold"]
-        probe = pod.container["readinessProbe"]["httpGet"]
+        now = asyncio.get_running_loop().time()
+        if pod.ready and now < pod.next_probe:
+            return
+        readiness = pod.container["readinessProbe"]
+        pod.next_probe = now + readiness["periodSeconds"]
+        threshold, probe = readiness["failureThreshold"], readiness["httpGet"]
         url = f"{probe['scheme'].lower()}://127.0.0.1:{pod.port}{probe['path']}"
         try:
             async with self._probes.get(url) as answer:

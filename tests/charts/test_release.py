@@ -38,7 +38,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest
 from tests.charts.documentation import Shell, documented_command
 from tests.charts.dry_runs import EXAMPLE, DryRuns, continuous_dry_runs
-from tests.charts.helm import CHART, NAMESPACE, RELEASE, HelmError, template
+from tests.charts.helm import NAMESPACE, RELEASE, HelmError, template, without_schemas
 from tests.charts.helm import run as helm
 from tests.charts.kubelet import Kubelet
 from tests.charts.rbac_recorder import Right
@@ -280,11 +280,11 @@ def _granted(documents: list[Json], name: str) -> set[Right]:
 async def test_upgrade_fails_no_request_and_moves_no_vm(cluster: Cluster, api: Api) -> None:
     before, webhooks_before = await running(api), set(cluster.kubelet.pods("poolhouse-webhook"))
     changed = cluster.values(exemptNamespaces=["exempt"])
-    changed["webhook"] |= {"replicas": 3, "podLabels": {"tier": "new"}}
+    changed["webhook"] |= {"podLabels": {"tier": "new"}}
     changed["webhook"]["defaulting"] |= {"failurePolicy": "Fail"}
     async with continuous_dry_runs(api, WORK) as dry_runs:
         await cluster.run_documented("upgrade.md", "helm upgrade", changed)
-        await until(lambda: len(cluster.kubelet.pods("poolhouse-webhook")), 3)
+        await until(lambda: _tiers(cluster), ["new", "new"])
     assert dry_runs.refused == []
     assert dry_runs.accepted > 20
     assert not webhooks_before & set(cluster.kubelet.pods("poolhouse-webhook")), "every Pod is replaced"
@@ -298,9 +298,10 @@ async def test_upgrade_fails_no_request_and_moves_no_vm(cluster: Cluster, api: A
 
 async def test_no_upgrade_changes_the_identity_seed(cluster: Cluster, api: Api) -> None:
     def rendered(seed: str) -> str:
+        """What an upgrade would send. `helm upgrade --dry-run=server` also sends the schemas of all CRDs."""
         values = cluster.values(identitySeed=seed)
-        arguments = (RELEASE, str(CHART), "--namespace", NAMESPACE, "--reset-values", "--dry-run=server")
-        return helm("upgrade", *arguments, values=values, kubeconfig=cluster.kubeconfig)
+        arguments = (RELEASE, str(without_schemas()), "--namespace", NAMESPACE, "--is-upgrade", "--dry-run=server")
+        return helm("template", *arguments, values=values, kubeconfig=cluster.kubeconfig)
 
     seed = base64.b64encode(b"test").decode()
     for given in ("", "test"):
@@ -338,7 +339,12 @@ async def test_rollback_restores_the_earlier_values(cluster: Cluster, api: Api) 
     await api.create(POLICIES, {**POLICY, "metadata": {"name": "back"}})
     await until(lambda: _has_policy(api, "back"), True)
     assert await running(api) == before
-    assert len(cluster.kubelet.pods("poolhouse-webhook")) == 2
+    assert _tiers(cluster) == [None, None]
+
+
+def _tiers(cluster: Cluster) -> list[str | None]:
+    """The label of each Pod of the webhook that the upgrade sets."""
+    return [pod.labels.get("tier") for pod in cluster.kubelet.pods("poolhouse-webhook")]
 
 
 async def _gone(api: Api, name: str) -> bool:

@@ -1,6 +1,6 @@
 """Maps changes of objects to the pools that they concern, and remembers what only the change tells."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 from controllers.pool.apply import PoolWriter
@@ -109,8 +109,8 @@ class PoolChanges:
         """Reconciles the pools with VMs on a node that becomes ready or stops being it, or with an outage of it. Those
         whose zones a change of the node's labels concerns are reconciled too."""
         name = next(each.name for each in (new, old) if each is not None)
-        for pool in self.stores.pools.all():
-            if isinstance(pool, Pool) and _zone_of(pool, old) != _zone_of(pool, new):
+        for label in _changed_labels(old, new):
+            for pool in self.stores.pools.by("topology_key", label):
                 enqueue(pool.key, GATHER_SECONDS)
         if (old is None or old.ready) == (new is not None and new.ready):
             return
@@ -196,8 +196,9 @@ class PoolChanges:
                 enqueue(each.pool_key, GATHER_SECONDS)
 
 
-def _zone_of(pool: Pool, node: Node | None) -> str:
-    return node.labels.get(pool.spec.failure_domains.topology_key, "") if node is not None else ""
+def _changed_labels(old: Node | None, new: Node | None) -> Iterator[str]:
+    before, after = (node.labels if node is not None else {} for node in (old, new))
+    yield from (label for label in {**before, **after} if before.get(label, "") != after.get(label, ""))
 
 
 def _disks_of(pool: Pool | InvalidPool | None) -> tuple[str, frozenset[str]]:

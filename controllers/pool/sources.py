@@ -36,6 +36,12 @@ def pools_by_tracking(pool: Pool | InvalidPool) -> Iterator[Hashable]:
         yield from pool.tracked.values()
 
 
+def pools_by_topology_key(pool: Pool | InvalidPool) -> Iterator[Hashable]:
+    """Index of pools by the label of nodes that names the zones of their VMs."""
+    if isinstance(pool, Pool):
+        yield pool.spec.failure_domains.topology_key
+
+
 def by_owner(vm: VM) -> Iterator[Hashable]:
     if vm.pool_name:
         yield vm.owner_uid
@@ -96,6 +102,7 @@ POOL_SOURCE: Source[Pool | InvalidPool] = Source(
         "uid": pools_by_uid,
         "disk": OrderedIndex(pools_by_disk, age_of),
         "tracking": pools_by_tracking,
+        "topology_key": pools_by_topology_key,
     },
 )
 VM_SOURCE = Source(

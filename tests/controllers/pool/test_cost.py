@@ -17,6 +17,7 @@ from controllers.pool.pools import Pool
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.evictions import EvictionBudget
+from controllers.shared.sources import Node
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
@@ -203,6 +204,20 @@ def test_a_reconcile_reads_the_revisions_to_hash_the_template_and_to_observe() -
     controller.stores.pools.put(("default", "web"), tracking_pool())
     asyncio.run(controller.reconcile(("default", "web")))
     assert stored.reads == 2
+
+
+def test_the_label_of_a_node_costs_the_pools_nothing_that_no_zone_has() -> None:
+    """KubeVirt's labels of nodes come and go, such as that of a node whose virt-handler is not heard."""
+    node = Node("node-1", {"kubevirt.io/schedulable": "true"})
+
+    def cost(count: int) -> int:
+        controller = new_controller()
+        with_pools_of_others(controller, count)
+        return instructions(
+            lambda: controller.changes.node_changed(lambda key, seconds: None, replace(node, labels={}), node)
+        )
+
+    assert cost(MANY) == cost(FEW)
 
 
 def test_a_budget_costs_pools_of_other_namespaces_nothing() -> None:

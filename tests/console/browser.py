@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from axe_core_python.base import AXE_SCRIPT  # type: ignore[import-untyped]
 from selenium import webdriver
 from selenium.common.exceptions import (
     ElementClickInterceptedException,
@@ -48,6 +49,19 @@ VISIBLE_TEXT = """return [...document.querySelectorAll(arguments[0])]
     .map((each) => each.checkVisibility({visibilityProperty: true}) ? each.innerText : "").join("\\n")"""
 """The text of the elements, as the browser knows it. `WebElement.text` finds it out by a script that takes longer."""
 MOST_PAUSE_SECONDS = 0.5
+WIDTHS = (1280, 640, 320)
+"""pixels of a desktop, the same at 200 %, and a telephone"""
+RULES_OF_COLOURS = ("color-contrast", "link-in-text-block")
+"""the rules of axe whose answer depends on colours"""
+VIOLATIONS = """const done = arguments[1];
+axe.run(arguments[0]).then(
+    (found) => done(found.violations.map((each) => [each.id, each.nodes.map((node) => node.target)])),
+    (error) => done([String(error)]))"""
+"""Returns no more of axe's result than tests look at: everything is 150 kB."""
+MISFITS = """const wider = document.documentElement.scrollWidth - innerWidth;
+const unseen = [...document.querySelectorAll("td.message")]
+    .filter((each) => each.textContent.trim() && each.getBoundingClientRect().right > innerWidth + 1);
+return [...(wider > 0 ? [`${wider} pixels`] : []), ...unseen.map((each) => each.textContent)]"""
 ADDRESS = re.compile(r"http://127\.0\.0\.1:\d+/[\w-]+/")
 
 
@@ -207,25 +221,23 @@ class Browser:
         """Messages of the browser's console: refused scripts and styles, failed requests, exceptions."""
         return [each["message"] for each in self.driver.get_log("browser") if each["level"] in ("SEVERE", "WARNING")]
 
-    def beyond(self, width: int) -> int:
-        """How many pixels of the page are right of a window of this width."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        wide, visible = self.driver.execute_script("return [document.documentElement.scrollWidth, innerWidth]")
+    def misfits(self) -> dict[int, list[str]]:
+        """What windows of these widths show only after scrolling to the right: the pixels that the page is wider, and
+        the messages of tables."""
+        found = {}
+        for width in WIDTHS:
+            size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+            self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+            found[width] = self.driver.execute_script(MISFITS)
         self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        return max(0, int(wide) - int(visible))
+        return {width: each for width, each in found.items() if each}
 
-    def unseen_messages(self, width: int) -> list[str]:
-        """The messages of tables that a window of this width shows only after scrolling to the right."""
-        size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        found = self.driver.execute_script(
-            "return [...document.querySelectorAll('td.message')]"
-            ".filter((each) => each.textContent.trim() && each.getBoundingClientRect().right > innerWidth + 1)"
-            ".map((each) => each.textContent)"
-        )
-        self.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
-        return [str(each) for each in found]
+    def violations(self, *rules: str) -> list[Any]:
+        """The rules of axe that the page breaks, with the elements; only of these rules, if there are any."""
+        if not self.driver.execute_script("return 'axe' in window"):
+            self.driver.execute_script(AXE_SCRIPT)
+        options = {"resultTypes": ["violations"], **({"runOnly": rules} if rules else {})}
+        return self.driver.execute_async_script(VIOLATIONS, options)  # type: ignore[no-any-return]
 
     def is_in_sight(self, css: str) -> bool:
         """Whether the window shows the whole element without scrolling."""

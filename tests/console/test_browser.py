@@ -15,14 +15,13 @@ from typing import Any
 
 import pytest
 import yaml
-from axe_core_python.selenium import Axe
 
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS
 from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, vm_spec
 from tests.conftest import stack
-from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium, running_console
+from tests.console.browser import CHROMIUM, DRIVER, RULES_OF_COLOURS, Browser, chromium, running_console
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are missing")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -30,8 +29,6 @@ IMAGES = ROOT / "docs" / "img" / "console"
 SCREENSHOTS = os.environ.get("POOLHOUSE_SCREENSHOTS")
 MAX_PICTURE_BYTES = 150_000
 SHOP = "shop"
-WIDTHS = (1280, 640, 320)
-"""pixels of a desktop, the same at 200 %, and a telephone"""
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +126,9 @@ def test_a_page_is_accessible_and_breaks_no_rule(shop: Browser, name: str) -> No
         shop.colours(scheme)
         if name not in LATER:
             shot(shop, name if scheme == "light" else f"{name}-dark")
-        found = Axe().run(shop.driver)["violations"]
-        assert [(each["id"], [node["target"] for node in each["nodes"]]) for each in found] == []
+        assert shop.violations(*(RULES_OF_COLOURS if scheme == "dark" else ())) == []
     shop.colours("light")
-    assert {width: shop.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
-    assert {width: shop.unseen_messages(width) for width in WIDTHS} == {width: [] for width in WIDTHS}
+    assert shop.misfits() == {}
     assert "This page:" not in shop.text()
     # The browser itself reports the 404 of a missing object.
     assert [each for each in shop.errors() if "404" not in each or name != "absent"] == []
@@ -148,7 +143,7 @@ def test_long_names_fit(paths: StackPaths, shop: Browser) -> None:
     for path in ("/", f"/vmpool/{namespace}/{name}", f"/vm/{namespace}/{name}-1", f"/vmpool/{namespace}/absent"):
         shop.open(path)
         shop.reads(namespace)
-        assert {width: shop.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0), path
+        assert shop.misfits() == {}, path
     shop.open("/")
     shop.reads(name)
     # The message of each row is in sight.
@@ -226,7 +221,7 @@ def test_a_refused_stream_says_why_and_can_be_tried_again(
     shop.reads(refused, "Connect again")
     # noVNC writes the reason to the browser's console, too.
     assert [each for each in shop.errors() if refused not in each] == []
-    assert Axe().run(shop.driver)["violations"] == []
+    assert shop.violations() == []
     shop.until(lambda: shop.focused() == "Connect again", shop.focused)
     shop.press("enter")
     shop.reads(refused)
@@ -243,7 +238,7 @@ def test_a_snapshot_is_taken_and_restored(paths: StackPaths, shop: Browser) -> N
     shop.reads("alone is stopped, and loses what it has written since alone-", '"kind":"VirtualMachineRestore"')
     shop.click("button.danger", "Restore")
     shop.reads("Start it once the restore is complete", "The restore of alone-", "is complete", "Stopped")
-    assert Axe().run(shop.driver)["violations"] == []
+    assert shop.violations() == []
     assert read(paths, "vm/alone", ".spec.runStrategy") == "Halted"
     for kind in ("virtualmachinerestores", "virtualmachinesnapshots"):
         kubectl(paths, "delete", kind, "--all", "-n", SHOP)

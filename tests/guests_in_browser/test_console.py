@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from axe_core_python.selenium import Axe
 from selenium import webdriver
 from selenium.webdriver import ActionChains, Keys
 
@@ -17,7 +16,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, vm_spec, vmi_spec
 from tests.conftest import RUNS_GUESTS
 from tests.console.browser import CHROMIUM, DRIVER, Browser, running_console
-from tests.console.test_browser import WIDTHS, kubectl
+from tests.console.test_browser import kubectl
 from tests.portal.running import Place
 
 pytestmark = [
@@ -60,8 +59,8 @@ def focus(browser: Browser) -> Any:
 def assert_clean(browser: Browser, name: str) -> None:
     """No script or style was refused, axe finds nothing, and no width needs scrolling sideways."""
     assert browser.errors() == []
-    assert [each["id"] for each in Axe().run(browser.driver)["violations"]] == []
-    assert {width: browser.beyond(width) for width in WIDTHS} == dict.fromkeys(WIDTHS, 0)
+    assert browser.violations() == []
+    assert browser.misfits() == {}
     if folder := os.environ.get("POOLHOUSE_SCREENSHOTS"):
         browser.screenshot(Path(folder) / f"{name}.webp")
 

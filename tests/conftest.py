@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -22,7 +22,10 @@ from hypothesis import HealthCheck, settings
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import SERVICES
 from poolhouse.stack.status_file import StackStatus, tail
-from tests.scheduling import rank_of, unit_of
+from tests.scheduling import in_order, unit_of
+
+if TYPE_CHECKING:
+    from tests.portal.running import Place
 
 START_SECONDS = 1500.0
 """With an empty cache the control plane is built first."""
@@ -61,13 +64,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Without workers too, so that tests come in the order that is known to pass."""
-    items.sort(key=lambda item: rank_of(item.nodeid))
+    items[:] = in_order(items, lambda item: item.nodeid)
 
 
 def pytest_collection_finish() -> None:
     """What collection has made stays until the end: the garbage collector need not look at it again and again."""
     gc.collect()
     gc.freeze()
+
+
+SERVERS_OF_UNIT = pytest.StashKey[ExitStack]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """Ends the servers that several packages share after the last test with them: at rest they take processor time,
+    too."""
+    yield
+    if nextitem is None or unit_of(nextitem.nodeid) != unit_of(item.nodeid):
+        item.config.stash.setdefault(SERVERS_OF_UNIT, ExitStack()).close()
+
+
+@pytest.fixture(scope="session")
+def servers_of_unit(pytestconfig: pytest.Config) -> Iterator[ExitStack]:
+    """What is entered here ends with the tests that stay with one worker."""
+    with pytestconfig.stash.setdefault(SERVERS_OF_UNIT, ExitStack()) as found:
+        yield found
 
 
 @contextmanager
@@ -82,11 +104,19 @@ def bare_control_plane(directory: Path) -> Iterator[StackPaths]:
 
 
 @pytest.fixture(scope="session")
-def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
+def control_plane(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: ExitStack) -> StackPaths:
     """A control plane for few files of several packages, which stay with one worker. That of tests/cluster is another
     one. Each test uses a namespace of its own and deletes its cluster-wide objects."""
-    with bare_control_plane(tmp_path_factory.mktemp("control-plane")) as paths:
-        yield paths
+    return servers_of_unit.enter_context(bare_control_plane(tmp_path_factory.mktemp("control-plane")))
+
+
+@pytest.fixture(scope="session")
+def simulated_stack(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: ExitStack) -> Place:
+    """A stack with simulated VMs, and a provider at which its users sign in, for few files of several packages, which
+    stay with one worker. The first of them is tests/console/test_browser.py, which leaves no object of Poolhouse."""
+    from tests.portal.running import place  # imports this module
+
+    return servers_of_unit.enter_context(place(tmp_path_factory.mktemp("simulated"), "simulated"))
 
 
 class stack:

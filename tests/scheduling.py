@@ -8,14 +8,21 @@ rest take processor time too. `control_plane` of tests/cluster runs until the en
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+T = TypeVar("T")
+
 SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
     "tests/cluster/whole/": "the stack of tests/cluster/whole",
     "tests/cluster/pods/": "the stack of tests/cluster/pods",
     "tests/charts/test_certificates.py": "`control_plane` of several packages",
     "tests/charts/test_plain.py": "`control_plane` of several packages",
-    "tests/portal/test_sessions.py": "`stack` of tests/portal",
-    "tests/portal/test_user_console.py": "`stack` of tests/portal",
+    "tests/console/test_browser.py": "`simulated_stack` of several packages",
+    "tests/portal/test_sessions.py": "`simulated_stack` of several packages",
+    "tests/portal/test_user_console.py": "`simulated_stack` of several packages",
+    "tests/docs/test_tasks.py": "`simulated_stack` of several packages",
     "tests/guests_in_browser/": "the stack of tests/guests_in_browser",
     "tests/histories/test_api_server.py": "`control_plane` of several packages",
     "tests/apimachinery/test_yaml_reader.py": "`control_plane` of several packages",
@@ -26,6 +33,9 @@ APART = ("tests/cluster/test_warm_ec2.py",)
 FIRST = (
     "tests/e2e/test_",
     "tests/cluster/test_stack.py",
+    "tests/console/test_browser.py",
+    "tests/portal/test_sessions.py",
+    "tests/portal/test_user_console.py",
     "tests/docs/test_tasks.py",
     "tests/cluster/test_guest_agent.py",
     "tests/cluster/test_guests.py",
@@ -35,8 +45,6 @@ FIRST = (
     "tests/cluster/",
     "tests/charts/",
     "tests/guests_in_browser/",
-    "tests/console/",
-    "tests/portal/",
 )
 """beginnings of the paths of files that start servers, in the order in which their tests are given out"""
 
@@ -52,3 +60,19 @@ def unit_of(nodeid: str) -> str:
 def rank_of(nodeid: str) -> int:
     """Tests with a lower rank are given out earlier."""
     return next((rank for rank, path in enumerate(FIRST) if nodeid.startswith(path)), len(FIRST))
+
+
+def in_order(items: Sequence[T], nodeid_of: Callable[[T], str]) -> list[T]:
+    """The tests in the order in which they run without workers. Those of a unit come one after the other, because its
+    servers end with the last of them."""
+    ranks, places = dict[str, int](), dict[str, int]()
+    for place, item in enumerate(items):
+        unit, rank = unit_of(nodeid_of(item)), rank_of(nodeid_of(item))
+        ranks[unit] = min(ranks.get(unit, rank), rank)
+        places.setdefault(unit, place)
+
+    def key(item: T) -> tuple[int, int, int]:
+        unit = unit_of(nodeid_of(item))
+        return ranks[unit], places[unit], rank_of(nodeid_of(item))
+
+    return sorted(items, key=key)

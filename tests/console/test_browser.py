@@ -1,4 +1,4 @@
-"""The console in a real Chromium, with the real API server and a simulated stack that all tests share.
+"""The console in a real Chromium, with the real API server and a simulated stack.
 
 The screenshots of docs/console.md are made by `make screenshots`, which sets POOLHOUSE_SCREENSHOTS.
 """
@@ -20,22 +20,19 @@ from controllers.pool.vm_snapshots import VM_SNAPSHOTS
 from poolhouse.runtime.resource import VMS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, vm_spec
-from tests.conftest import stack
 from tests.console.browser import CHROMIUM, DRIVER, RULES_OF_COLOURS, Browser, chromium, running_console
+from tests.portal.running import SHOP, Place
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are missing")
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGES = ROOT / "docs" / "img" / "console"
 SCREENSHOTS = os.environ.get("POOLHOUSE_SCREENSHOTS")
 MAX_PICTURE_BYTES = 150_000
-SHOP = "shop"
 
 
 @pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("console"))
-    with stack(paths, "--engine", "simulated"):
-        yield paths
+def paths(simulated_stack: Place) -> StackPaths:
+    return simulated_stack.paths
 
 
 @pytest.fixture(scope="module")
@@ -51,17 +48,21 @@ def browser(paths: StackPaths, driver: Any) -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="module")
-def shop(paths: StackPaths, browser: Browser) -> Browser:
-    """A namespace with one object of each kind, which the overview shows without a reload."""
+def shop(paths: StackPaths, browser: Browser) -> Iterator[Browser]:
+    """A namespace with one object of each kind, which the overview shows without a reload. It is as before afterwards,
+    because other files use it, too."""
     browser.open("/")
     browser.reads("There is no object of Poolhouse here yet")
-    kubectl(paths, "create", "namespace", SHOP)
     kubectl(paths, "label", "namespace", SHOP, "hpc-workloads=true")
     for name in ("pool", "replicaset", "warm-pool", "claim", "migration-policies"):
         kubectl(paths, "apply", "-n", SHOP, "-f", str(ROOT / "examples" / f"{name}.yaml"))
     browser.reads("vmpool/my-vm-pool", "vmirs/web", "vmwp/my-warm-pool", "vmclaim/my-claim", "migpol/databases")
     browser.until(lambda: browser.text("a.tile.healthy").startswith("6"), browser.text)
-    return browser
+    yield browser
+    browser.driver.get("about:blank")
+    kubectl(paths, "delete", "vmclaim,vmwp,vmpool,vmirs,vm,migpol", "--all", "-n", SHOP)
+    kubectl(paths, "delete", "namespace", "later", "--ignore-not-found")
+    kubectl(paths, "label", "namespace", SHOP, "hpc-workloads-")
 
 
 def kubectl(paths: StackPaths, *arguments: str, document: object = None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -11,10 +10,10 @@ import pytest
 import yaml
 
 from poolhouse.stack.paths import StackPaths
-from tests.conftest import stack
 from tests.docs import python_client
 from tests.docs.console_blocks import ROOT, follow, matches, output, sessions
 from tests.docs.forked_commands import forked_commands
+from tests.portal.running import Place
 
 PAGES = [page for page in sorted((ROOT / "docs" / "tasks").glob("*.md")) if sessions(page.read_text())]
 INSTALLED = ROOT / "docs" / "tasks" / "tour.md"
@@ -23,11 +22,9 @@ COMMANDS = ("attach", "detach", "disks", "hardware", "import", "plan", "rollout"
 """commands of Poolhouse in the pages"""
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("docs"))
-    with stack(paths, "--engine", "simulated"):
-        yield paths
+@pytest.fixture
+def cluster(simulated_stack: Place) -> StackPaths:
+    return simulated_stack.paths
 
 
 def kubeconfig_of(page: Path, cluster: StackPaths, directory: Path) -> Path:

@@ -7,20 +7,27 @@ from collections.abc import Iterator
 import pytest
 
 from tests.portal import oidc
-from tests.portal.running import Place, place, portal
+from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
+from tests.portal.running import Place, portal
 
 MODES = ("impersonate", "token")
 
 
 @pytest.fixture(scope="package")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("portal"), "simulated") as found:
+def stack(simulated_stack: Place) -> Place:
+    return simulated_stack
+
+
+@pytest.fixture(scope="package")
+def started_prometheus() -> Iterator[FakePrometheus]:
+    with fake_prometheus() as found:
         yield found
 
 
-@pytest.fixture(scope="module")
-def addresses(stack: Place) -> Iterator[dict[str, str]]:
-    with portal(stack, "impersonate") as first, portal(stack, "token") as second:
+@pytest.fixture(scope="package")
+def addresses(stack: Place, started_prometheus: FakePrometheus) -> Iterator[dict[str, str]]:
+    settings = {"POOLHOUSE_PROMETHEUS_URL": started_prometheus.url}
+    with portal(stack, "impersonate", **settings) as first, portal(stack, "token", **settings) as second:
         yield {"impersonate": first, "token": second}
 
 

@@ -20,7 +20,7 @@ from tests.builders import manifest, vm_spec
 from tests.console.browser import CHROMIUM, DRIVER, Browser, chromium
 from tests.guests_in_browser.test_portal import assert_clean
 from tests.portal import oidc
-from tests.portal.fake_prometheus import FakePrometheus, fake_prometheus
+from tests.portal.fake_prometheus import FakePrometheus
 from tests.portal.running import SHOP, Place, log_of, portal
 from tests.portal.test_sessions import Client
 from tests.waiting import wait_until
@@ -41,24 +41,11 @@ def rights(stack: Place) -> None:
     stack.kubectl("create", "rolebinding", "bob", "-n", LAB, "--role=all", "--user=oidc:bob")
 
 
-@pytest.fixture(scope="module")
-def started_prometheus() -> Iterator[FakePrometheus]:
-    with fake_prometheus() as found:
-        yield found
-
-
 @pytest.fixture
 def prometheus(started_prometheus: FakePrometheus) -> FakePrometheus:
     started_prometheus.queries.clear()
     started_prometheus.status = 200
     return started_prometheus
-
-
-@pytest.fixture(scope="module")
-def addresses(stack: Place, started_prometheus: FakePrometheus) -> Iterator[dict[str, str]]:
-    settings = {"POOLHOUSE_PROMETHEUS_URL": started_prometheus.url}
-    with portal(stack, "impersonate", **settings) as first, portal(stack, "token", **settings) as second:
-        yield {"impersonate": first, "token": second}
 
 
 SignIn = Callable[[str], Client]

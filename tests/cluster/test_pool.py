@@ -176,27 +176,9 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
 
 
 @pytest.mark.sentence("1.34")
-async def test_a_name_is_given_again_only_when_the_disks_of_the_vm_before_are_gone(
+async def test_a_name_is_given_again_only_when_its_disks_are_gone_and_no_other_vm_waits(
     control_plane: Any, place: Place
 ) -> None:
-    await place.pool(1)
-    async with controller(control_plane.kubeconfig):
-        await until(place.names, web(1))
-        await place.disk("root-1", (await place.machines())["web-1"])
-        await place.api.patch(
-            DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": ["example.com/slow"]}}
-        )
-        await place.change(replicas=0)
-        await until(place.names, [])
-        await place.change(replicas=1)
-        await until(lambda: said(place, "Available", "web-1: disks of an earlier VM of this name exist"), True)
-        assert await place.names() == []
-        await place.api.patch(DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": None}})
-        await until(place.names, web(1))
-        assert await place.disks() == {}
-
-
-async def test_a_disk_that_does_not_go_holds_up_no_other_vm(control_plane: Any, place: Place) -> None:
     await place.pool(3)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2, 3))
@@ -208,10 +190,11 @@ async def test_a_disk_that_does_not_go_holds_up_no_other_vm(control_plane: Any, 
         await until(place.names, [])
         await place.change(replicas=3)
         await until(place.names, web(2, 3))
-        await asyncio.sleep(2)
+        await until(lambda: said(place, "Available", "web-1: disks of an earlier VM of this name exist"), True)
         assert await place.names() == web(2, 3), "nothing is made upon a disk that is being deleted"
         await place.api.patch(DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": []}})
         await until(place.names, web(1, 2, 3))
+        assert await place.disks() == {}
 
 
 async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any, place: Place) -> None:

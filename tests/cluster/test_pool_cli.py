@@ -220,19 +220,6 @@ async def updated(place: Place) -> int:
     return int(((await place.seen()).get("status") or {}).get("updatedReplicas", 0))
 
 
-async def test_a_pool_is_paused_and_goes_on(shell: Shell) -> None:
-    await shell.place.pool(1)
-    await until(shell.place.names, ["web-1"])
-    await shell.json("rollout", "pause", "web")
-    await shell.place.change(replicas=3)
-    status = await shell.json("rollout", "status", "web", "--no-watch")
-    assert status["state"] == "Progressing"
-    await asyncio.sleep(1)
-    assert await shell.place.names() == ["web-1"]
-    await shell.json("rollout", "resume", "web")
-    await until(lambda: count(shell.place), 3)
-
-
 async def test_why_explains_the_past_the_present_and_the_next_actions(shell: Shell) -> None:
     place = shell.place
     await place.pool(1)

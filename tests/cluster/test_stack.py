@@ -145,20 +145,6 @@ def test_a_stack_stops_and_resumes_beside_another_one(both: tuple[StackPaths, St
         poolhouse("down", "--dir", str(one.dir))
 
 
-def test_the_example_pool_runs_with_defaulted_hardware(whole: StackPaths) -> None:
-    machines, _ = call(whole, lambda api: api.list(VMS, "default"))
-    assert sorted(machine["metadata"]["name"] for machine in machines) == [
-        "my-vm-pool-1",
-        "my-vm-pool-2",
-        "my-vm-pool-3",
-    ]
-    for machine in machines:
-        domain = machine["spec"]["template"]["spec"]["domain"]
-        assert domain["machine"]["type"].startswith("pc-q35-")
-        assert domain["devices"]["interfaces"][0]["macAddress"]
-        assert domain["devices"]["disks"][0]["disk"]["pciAddress"]
-
-
 def test_vms_of_a_known_shape_are_created_with_the_defaults_of_the_webhook(whole: StackPaths) -> None:
     pool = yaml.safe_load(EXAMPLE.read_text().replace("alpine-dv", "alike"))
     pool["metadata"] = {"name": "alike", "namespace": "default"}

@@ -62,7 +62,7 @@ def target(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     if not RUNS_GUESTS:
         pytest.skip("needs QEMU and libvirt")
     paths = StackPaths(tmp_path_factory.mktemp("e2e"))
-    with stack(paths, "--engine", "qemu"), provide(paths, embedded_patience(request.config)) as found:
+    with stack(paths, "--engine", "qemu", "--guest-agent"), provide(paths, embedded_patience(request.config)) as found:
         yield found
 
 

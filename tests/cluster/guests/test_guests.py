@@ -6,14 +6,12 @@ import asyncio
 import contextlib
 import re
 import subprocess
-from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
-from defaulter.contract import HARDWARE_ANNOTATION, undefaulted_fields
+from defaulter.contract import HARDWARE_ANNOTATION
 from poolhouse.api.kinds.meta import NAMESPACE, UNDEFAULTED
 from poolhouse.api.kubevirt.versions import STALL_DETECTION
 from poolhouse.cli.vm_streams import PLAIN_PROTOCOL, stream_path
@@ -25,28 +23,12 @@ from poolhouse.stack.engine.qemu import capabilities
 from poolhouse.stack.engine.resources import MIGRATIONS, RESTORES, SNAPSHOTS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import worker_uid
-from tests.cluster.simulated.test_engine import (
-    asked,
-    delete_all,
-    kill,
-    nothing_left,
-    on_another,
-    says,
-    vm,
-    with_disk,
-)
-from tests.conftest import RUNS_GUESTS, stack
+from tests.cluster.guests.console import UP, Console, created, hardware
+from tests.cluster.simulated.test_engine import asked, kill, on_another, says, vm, with_disk
 from tests.waiting import PATIENCE_SECONDS, eventually
 
 Json = dict[str, Any]
 
-pytestmark = [
-    pytest.mark.libvirt,
-    pytest.mark.slow,
-    pytest.mark.skipif(not RUNS_GUESTS, reason="needs QEMU and libvirt"),
-]
-
-UP = "poolhouse guest is up"
 BUSY = {"sim.poolhouse.dev/dirty-memory": "24Mi"}
 # With a tenth of a CPU the guest still writes faster than this, and all of it is copied once in the time.
 SLOW: Json = {"bandwidthPerMigration": "8Mi", "completionTimeoutPerGiB": 30}
@@ -54,56 +36,6 @@ WIDE: Json = {"bandwidthPerMigration": "2Gi", "completionTimeoutPerGiB": 120}
 CONVERGING: Json = {"bandwidthPerMigration": "24Mi", "completionTimeoutPerGiB": 240, "allowAutoConverge": True}
 SWITCHING: Json = {**SLOW, "allowPostCopy": True}
 PAUSING: Json = {**SLOW, "completionTimeoutPerGiB": 15, "allowWorkloadDisruption": True, "maxDowntimeMs": 70}
-
-
-class Console:
-    """The console output of a guest, over all its boots."""
-
-    def __init__(self, paths: StackPaths, name: str, namespace: str = "default") -> None:
-        self._file = paths.disks / "consoles" / f"{namespace}_{name}.log"
-
-    async def text(self) -> str:
-        return await asyncio.to_thread(lambda: self._file.read_text() if self._file.exists() else "")
-
-    async def shows(self, line: str, times: int = 1) -> None:
-        async def shown() -> bool:
-            return (await self.text()).count(line) >= times
-
-        try:
-            await eventually(shown)
-        except AssertionError as error:
-            error.add_note(f"its console ends in: {(await self.text())[-500:]!r}")
-            raise
-
-    async def counts_on(self) -> None:
-        """Its guest counts seconds: three more than until now."""
-        await self.shows("second ", (await self.text()).count("second ") + 3)
-
-    async def tells_of_one_start(self) -> None:
-        text = await self.text()
-        assert text.count(UP) == 1, text
-
-    async def devices(self, start: int) -> set[str]:
-        """Place, identity and driver of what was on the guest's PCI buses at that start, the first being 1."""
-        return set(re.findall(r"^pci: .*\S", (await self.text()).split(UP)[start - 1], re.MULTILINE))
-
-
-@pytest.fixture(scope="module")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("guests"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
-        with stack(paths, "--engine", "qemu", "--without", "controllers"):
-            yield paths
-
-
-@pytest_asyncio.fixture
-async def api(paths: StackPaths) -> AsyncIterator[Api]:
-    async with await Api.connect(paths.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
-        yield api
-        await delete_all(api, VMS, VMIS)
-        await eventually(lambda: nothing_left(api))
-        await eventually(lambda: asyncio.to_thread(lambda: not list(paths.disks.glob("*.qcow2"))))
 
 
 async def test_a_guest_outlives_engine_and_libvirt_and_migrates_without_a_reboot(api: Api, paths: StackPaths) -> None:
@@ -133,23 +65,6 @@ async def received(api: Api, path: str, until: bytes) -> bytes:
     async with asyncio.timeout(PATIENCE_SECONDS), api.websocket(path, PLAIN_PROTOCOL) as socket:
         while until not in found:
             found += await socket.receive_bytes()
-    return found
-
-
-async def created(api: Api, document: Json) -> Json:
-    """A new VM with its defaults. On a busy machine the webhook may not answer within its three seconds, and the VM is
-    stored as it was sent."""
-
-    async def defaulted() -> Json | None:
-        made = await api.create(VMS, document)
-        if not undefaulted_fields(made):
-            return made
-        await delete_all(api, VMS)
-        await eventually(lambda: nothing_left(api))
-        return None
-
-    found = await eventually(defaulted)
-    assert isinstance(found, dict)
     return found
 
 
@@ -286,21 +201,6 @@ async def moved(api: Api, console: Console, name: str, terms: Json, guest: str =
     return {**status, "from": before["status"]["nodeName"], "to": after["status"]["nodeName"]}
 
 
-def hardware(document: Json, disks: list[str], nics: list[str]) -> Json:
-    """With these disks, `more` on SATA and all others on virtio, and these NICs: by name, and nothing decided."""
-    spec = document["spec"]["template"]["spec"]
-    spec["volumes"] = [{"name": name, "emptyDisk": {"capacity": "8Mi"}} for name in disks]
-    spec["networks"] = [
-        {"name": name, **({"pod": {}} if name == "net" else {"multus": {"networkName": name}})} for name in nics
-    ]
-    spec["domain"]["devices"] = {
-        "disks": [{"name": name, "disk": {"bus": "sata" if name == "more" else "virtio"}} for name in disks],
-        "interfaces": [{"name": name, "masquerade" if name == "net" else "bridge": {}} for name in nics],
-        "rng": {},
-    }
-    return document
-
-
 def _named(resource: Any, document: Json) -> Json:
     return {"apiVersion": resource.api_version, "kind": resource.kind, **document}
 
@@ -363,7 +263,8 @@ async def test_a_snapshot_of_a_running_guest_is_restored(api: Api, paths: StackP
     await says(api, "s", "Stopped")
     await eventually(lambda: gone(api, VMIS, "s"))
     assert "wrote" in await qemu_io(disk, "write -P 0x42 0 64k")
-    await api.patch(VMS, "default", "s", {"spec": {"runStrategy": "Always"}})
+    without = {"annotations": {"sim.poolhouse.dev/linux": "false"}}
+    await api.patch(VMS, "default", "s", {"metadata": without, "spec": {"runStrategy": "Always"}})
     await says(api, "s", "Running")
     spec = {
         "target": source,

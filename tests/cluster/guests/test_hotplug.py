@@ -3,23 +3,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
-from defaulter.contract import undefaulted_fields
-from poolhouse.api.kinds.meta import SIM_PREFIX, UNDEFAULTED
+from poolhouse.api.kinds.meta import UNDEFAULTED
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.resource import PVCS, VMIS, VMS
+from poolhouse.runtime.resource import NAMESPACES, PVCS, VMIS, VMS
+from poolhouse.stack.paths import StackPaths
+from tests.cluster.guests.console import UP, Console, created, hardware
+from tests.cluster.pooling import clear
 from tests.cluster.simulated.test_engine import vm
-from tests.cluster.test_guests import UP, Console, hardware
 from tests.e2e.scope import Json, Scope
+from tests.e2e.target import Target
 from tests.resources import VM_REQUESTS
-from tests.waiting import eventually
-
-pytestmark = pytest.mark.needs(embedded=True)
+from tests.waiting import PATIENCE_SECONDS, eventually
 
 DISK, NIC, BALLOON = "1af4:1042", "1af4:1041", "1af4:1045"
+
+
+@pytest_asyncio.fixture
+async def scope(api: Api, paths: StackPaths) -> AsyncIterator[Scope]:
+    made = await api.create(NAMESPACES, {"metadata": {"generateName": "hotplug-"}})
+    target = Target(paths.kubeconfig, embedded=paths, patience_seconds=PATIENCE_SECONDS)
+    found = Scope(api, made["metadata"]["name"], target)
+    yield found
+    await clear(api, found.namespace)
+    await found.becomes(lambda: found.remains(VMS, VMIS), False)
 
 
 @pytest.mark.sentence("4.6", "4.13", "4.14")
@@ -97,19 +110,10 @@ async def test_virtctl(scope: Scope) -> None:
 
 
 async def running_guest(scope: Scope, name: str) -> Console:
-    """The console of a new guest with defaults. On a busy machine the webhook may not answer within its three seconds,
-    and the VM is stored as it was sent."""
-    document = hardware(vm(name, annotations={f"{SIM_PREFIX}linux": "true"}), ["root"], ["net"])
+    """The console of a new guest with defaults."""
+    document = hardware(vm(name), ["root"], ["net"])
     document["metadata"]["namespace"] = scope.namespace
-
-    async def defaulted() -> bool:
-        if not undefaulted_fields(await scope.api.create(VMS, document)):
-            return True
-        await scope.api.delete(VMS, scope.namespace, name)
-        await scope.becomes(lambda: scope.remains(VMS, VMIS), False)
-        return False
-
-    await eventually(defaulted, scope.target.patience_seconds)
+    await created(scope.api, document)
     assert scope.target.embedded is not None
     console = Console(scope.target.embedded, name, scope.namespace)
     await console.shows(UP)

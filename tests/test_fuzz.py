@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from asyncio import Runner
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -10,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.stores import Stores
 from tests.fuzz.__main__ import CORPUS, table
 from tests.fuzz.campaign import Campaign, attempt
+from tests.fuzz.growth_targets import Costs
 from tests.fuzz.oracles import Finding, check_has_path, check_status, check_values_kept, schema_violations
 from tests.fuzz.structures import STRUCTURES, Structure
 from tests.fuzz.targets import Target, all_targets
@@ -84,6 +87,31 @@ def test_a_fault_is_found_counted_and_stored(tmp_path: Path, fault: Any, kind: A
     (stored,) = tmp_path.glob("broken-*.json")
     assert kind in json.loads(stored.read_text())["finding"]
     assert "broken" in table(campaign.figures)
+
+
+def _for_each(times: int) -> None:
+    for _ in range(times):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("cost", "found"),
+    [
+        pytest.param(lambda spec, vms: spec * vms, "", id="linear in both"),
+        pytest.param(lambda spec, vms: vms * vms, "4 times the VMs", id="quadratic in VMs"),
+        pytest.param(lambda spec, vms: spec * spec, "4 times the copies", id="quadratic in the spec"),
+    ],
+)
+def test_a_reconcile_that_grows_faster_than_its_pool_is_found(cost: Any, found: str) -> None:
+    def reconcile(stores: Stores, document: Json) -> None:
+        _for_each(cost(len(document["spec"]["maintenanceWindows"]), len(stores.vms.all())))
+
+    document = STRUCTURES["windows"].generate(Random("a"))
+    document["spec"]["maintenanceWindows"] = [{"schedule": "0 3 * * 6", "durationSeconds": 60}]
+    given = {"document": document, "path": ["maintenanceWindows", 0], "how": 0, "count": 4}
+    with Runner() as runner:
+        finding = attempt(Costs(runner, reconcile), {**given, "replicas": 1, "states": ["ready"]})
+    assert (found in finding.message) if found and finding else finding is None and not found
 
 
 @pytest.mark.parametrize(

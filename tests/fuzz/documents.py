@@ -164,7 +164,7 @@ def ours(random: Random, *kinds: Kind) -> Json:
     document = copy.deepcopy(random.choice(known)) if known and random.random() < 0.8 else _new(random, kind)
     declared = by_gvk(str(document.get("apiVersion")), str(document["kind"])) or kind
     for _ in range(random.choice((0, 1, 2, 5))):
-        _add_by_schema(random, document["spec"], declared.spec_schema)
+        add_by_schema(random, document["spec"], declared.spec_schema)
     document.setdefault("metadata", {}).setdefault("name", "x")
     if declared.namespaced:
         document["metadata"].setdefault("namespace", "shop")
@@ -236,7 +236,7 @@ def _new(random: Random, kind: Kind) -> Json:
     return {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": "x"}, "spec": spec}
 
 
-def _add_by_schema(random: Random, value: Any, schema: Json) -> None:
+def add_by_schema(random: Random, value: Any, schema: Json) -> None:
     while isinstance(value, dict) and (properties := schema.get("properties")):
         name = random.choice(sorted(properties))
         schema = properties[name]

@@ -33,6 +33,7 @@ from defaulter.root_directories import RootDirectories
 from defaulter.settings import Settings
 from defaulter.worker_pool import WorkerLimits, WorkerPool
 from defaulter.worker_process import WorkerProcess, start_worker
+from poolhouse.api.apimachinery.merge_patch import apply_patch
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import POOL as POOL_LABEL
@@ -104,37 +105,54 @@ class EmptyCluster:
 
 
 NAMESPACE, POOL_NAME = "shop", "web"
+RUNNING_VM = {"ready": True, "created": True, "printableStatus": "Running"}
+RUNNING_VMI = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+EMPTY: Json = {}
 
 
 class PoolCluster(EmptyCluster):
-    """An API server with a pool of five VMs that run."""
+    """An API server with a pool of VMs that run."""
 
-    def __init__(self) -> None:
+    def __init__(self, vms: int = 5, spec: Json | None = None) -> None:
+        """The pool has this spec, or one with as many replicas."""
         super().__init__()
-        spec = {"running": True, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {}}}}
-        pool = _object(POOL.api_version, POOL.kind, POOL_NAME, {"replicas": 5, "template": {"spec": spec}})
-        self._items: dict[str, list[Json]] = {POOL.plural: [pool]}
-        for number in range(1, 6):
-            vm = _object("kubevirt.io/v1", "VirtualMachine", f"{POOL_NAME}-{number}", spec, pool)
-            vm["status"] = {"ready": True, "created": True, "printableStatus": "Running"}
-            vmi = _object("kubevirt.io/v1", "VirtualMachineInstance", vm["metadata"]["name"], {"domain": {}}, vm)
-            vmi["status"] = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-            self._items.setdefault("virtualmachines", []).append(vm)
-            self._items.setdefault("virtualmachineinstances", []).append(vmi)
+        vm = {"running": True, "template": {"metadata": {"labels": {"app": "web"}}, "spec": {"domain": {}}}}
+        spec = spec or {"replicas": vms, "template": {"spec": vm}}
+        self._pool = _stored(_object(POOL.api_version, POOL.kind, POOL_NAME, spec))
+        self._items: dict[str, list[Json]] = {POOL.plural: [self._pool]}
+        for number in range(1, vms + 1):
+            self.add_vm(_object("kubevirt.io/v1", "VirtualMachine", f"{POOL_NAME}-{number}", vm))
+
+    def add_vm(self, document: Json, vm_change: Json = EMPTY, vmi_change: Json = EMPTY) -> None:
+        """A VM of the pool that runs, and its VMI, with these merge patches."""
+        vm = apply_patch(_stored(document, self._pool), {"status": RUNNING_VM})
+        template = document["spec"]["template"]
+        vmi = _object("kubevirt.io/v1", "VirtualMachineInstance", vm["metadata"]["name"], template.get("spec") or {})
+        vmi["metadata"] |= {"labels": (template.get("metadata") or {}).get("labels") or {}}
+        vmi = apply_patch(_stored(vmi, vm), {"status": RUNNING_VMI})
+        self._items.setdefault("virtualmachines", []).append(apply_patch(vm, vm_change))
+        self._items.setdefault("virtualmachineinstances", []).append(apply_patch(vmi, vmi_change))
 
     async def send(self, request: Request) -> Json:
         found = await super().send(request)
         return {**found, "items": self._items.get(request.resource, [])} if "items" in found else found
 
 
-def _object(api_version: str, kind: str, name: str, spec: Json, owner: Json | None = None) -> Json:
-    metadata: Json = {"name": name, "namespace": NAMESPACE, "uid": f"{kind}-{name}", "resourceVersion": "1"}
-    metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": {POOL_LABEL: POOL_NAME, "app": "web"}}
+def _object(api_version: str, kind: str, name: str, spec: Json) -> Json:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def _stored(document: Json, owner: Json | None = None) -> Json:
+    """The object as the API server holds it, with the labels of the pool's VMs."""
+    given, labels = document["metadata"], {POOL_LABEL: POOL_NAME, "app": "web"}
+    metadata = {**given, "uid": f"{document['kind']}-{given['name']}", "resourceVersion": "1"}
+    metadata |= {"creationTimestamp": "2026-01-01T00:00:00Z", "labels": labels | given.get("labels", {})}
     if owner is not None:
         owned = owner["metadata"]
         reference = controller_reference(owner["apiVersion"], owner["kind"], owned["name"], owned["uid"])
         metadata["ownerReferences"] = [reference]
-    return {"apiVersion": api_version, "kind": kind, "metadata": metadata, "spec": spec}
+    return {**document, "metadata": metadata}
 
 
 class NoLibvirt:

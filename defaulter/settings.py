@@ -90,13 +90,6 @@ class Settings(ServerSettings, IdentitySettings):
     spares: int = setting(
         "POOLHOUSE_SPARE_WORKERS", 1, "Workers that are ready to replace one that ends, about 55 MB each.", ge=0
     )
-    queue_length: int = setting("POOLHOUSE_QUEUE_LENGTH", 2048, "Requests that may wait; others get 429.", ge=1)
-    tenant_queue_length: int = setting(
-        "POOLHOUSE_QUEUE_LENGTH_PER_TENANT", 512, "Requests of one namespace that may wait; others get 429.", ge=1
-    )
-    max_requests: int = setting(
-        "POOLHOUSE_REQUESTS_PER_WORKER", 5000, "Requests after which a worker is replaced.", ge=1
-    )
 
     @field_validator("worker_user")
     @classmethod
@@ -121,10 +114,7 @@ class Settings(ServerSettings, IdentitySettings):
         return WorkerLimits(
             workers=self.workers or max(2, min(4, len(os.sched_getaffinity(0)))),
             deadline_seconds=self.deadline_seconds,
-            queue_length=self.queue_length,
-            tenant_queue_length=self.tenant_queue_length,
             spares=self.spares,
-            max_requests=self.max_requests,
         )
 
 

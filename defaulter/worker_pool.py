@@ -64,6 +64,7 @@ class WorkerLimits:
     deadline_seconds: float = 2.0
     """limit on the time from a request's arrival to its response, and on its worker's time"""
     queue_length: int = 2048
+    """number of waiting requests"""
     tenant_queue_length: int = 512
     """number of waiting requests of one tenant. A pool creates up to 250 VMs at once."""
     spares: int = 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from defaulter.kubevirt_defaults import ClusterConfig
@@ -37,3 +39,11 @@ def test_hardware_is_recorded_where_a_hook_can_restore_it(value: str, gates: lis
     overrides = Settings.read({"POOLHOUSE_HARDWARE_RECORD": value}).overrides
     assert ClusterConfig.of(kubevirt, overrides).record is recorded
     assert not ClusterConfig.of(kubevirt, Settings.read({}).overrides).record
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can change the user")
+def test_the_user_of_the_workers() -> None:
+    assert Settings.read({"POOLHOUSE_WORKER_UID": "4711"}).user == (4711, 4711)
+    assert Settings.read({}).user == Settings.read({"POOLHOUSE_WORKER_UID": "nobody"}).user
+    with pytest.raises(ValueError, match="there is no user 'somebody'"):
+        Settings.read({"POOLHOUSE_WORKER_UID": "somebody"})

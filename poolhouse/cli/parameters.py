@@ -20,7 +20,7 @@ NAMED_KINDS = (*OURS, VMS, VMIS, DATA_VOLUMES, PVCS)
 
 
 def short_name(kind: str) -> str:
-    """Returns the short name of a kind, such as `vmpool`, or the kind in lower case."""
+    """Returns the short name of a kind, such as `vpool`, or the kind in lower case."""
     return next((each.short_name for each in NAMED_KINDS if each.kind == kind), kind.lower())
 
 

@@ -52,7 +52,7 @@ class Node:
 def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
     """Show the owners of a VM, and the objects that it owns: its VMI, DataVolumes and PersistentVolumeClaims.
 
-    NAME is the name of a VM, or vmi/NAME, vmpool/NAME, vmirs/NAME, vmwp/NAME or vmclaim/NAME. For a pool, the tree has
+    NAME is the name of a VM, or vmi/NAME, vpool/NAME, vmirs/NAME, vmwp/NAME or vmclaim/NAME. For a pool, the tree has
     all its VMs and retained disks.
     """
     kind, rest = parse_name(name, *(each.kind for each in TREE_KINDS))

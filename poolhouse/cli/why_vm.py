@@ -141,7 +141,7 @@ async def _explain_gone(
 
     name = vm.name
     if await _get(api, POOLS, namespace, name) is not None:
-        raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vmpool/{name}`")
+        raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vpool/{name}`")
     if any(each.owner.startswith(REPLICA_SET_KIND) for each in decisions):
         return await _explain_vmi(api, namespace, vm, None, decisions)
     if past:

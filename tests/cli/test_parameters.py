@@ -40,7 +40,7 @@ def test_printed_names_are_accepted(kind: str) -> None:
 
 
 def test_an_option_takes_the_name_alone() -> None:
-    assert POOL.convert("vmpool/web", None, None) == "web"
+    assert POOL.convert("vpool/web", None, None) == "web"
     with pytest.raises(click.BadParameter, match="is invalid: give"):
         POOL.convert("vm/web", None, None)
 

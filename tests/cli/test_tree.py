@@ -50,7 +50,7 @@ def picture(objects: list[Json], kind: str, name: str) -> list[str]:
 
 def test_the_tree_of_a_vm_has_its_owner_and_its_objects() -> None:
     assert picture(ALL, "VirtualMachine", "web-1") == [
-        "vmpool/web               2 of 2 ready",
+        "vpool/web                2 of 2 ready",
         "└── vm/web-1             Running",
         "    ├── vmi/web-1        Running on node-1",
         "    └── dv/root-1        Succeeded",
@@ -60,7 +60,7 @@ def test_the_tree_of_a_vm_has_its_owner_and_its_objects() -> None:
 
 def test_the_tree_of_a_pool_has_its_vms_and_retained_disks() -> None:
     assert picture(ALL, "VirtualMachinePool", "web") == [
-        "vmpool/web               2 of 2 ready",
+        "vpool/web                2 of 2 ready",
         "├── vm/web-1             Running",
         "│   ├── vmi/web-1        Running on node-1",
         "│   └── dv/root-1        Succeeded",
@@ -72,7 +72,7 @@ def test_the_tree_of_a_pool_has_its_vms_and_retained_disks() -> None:
 
 def test_an_owner_that_is_gone_is_named() -> None:
     assert picture([VM2], "VirtualMachine", "web-2") == [
-        "vmpool/web     it is gone, or may not be read",
+        "vpool/web      it is gone, or may not be read",
         "└── vm/web-2   Stopped",
     ]
 

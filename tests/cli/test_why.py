@@ -169,7 +169,7 @@ def test_the_forms_of_a_vm(text: str, name: str, uid: str) -> None:
 
 @pytest.mark.parametrize(
     ("text", "command"),
-    [("vmpool/web", "rollout status"), ("vmwp/ci", "warmpool why")],
+    [("vpool/web", "rollout status"), ("vmwp/ci", "warmpool why")],
 )
 def test_another_kind_is_refused_with_its_command(text: str, command: str) -> None:
     with pytest.raises(click.UsageError, match=f"not a VM; `poolhouse {command}` explains it"):
@@ -239,8 +239,8 @@ def test_all_deletions_are_listed_with_their_owners() -> None:
     early = {**LOG, "metadata": {"name": "web", "namespace": "shop"}}
     found = [(each["vm"], each["owner"], each["reason"], each["setBy"]) for each in deletions([owner, early, {}])]
     assert found == [
-        ("web-1/ffffffff", "vmpool/web", "SuccessfulDelete", "kubectl-scale"),
-        ("web-2/eeeeeeee", "vmpool/web", "SuccessfulDelete", "kubectl-scale"),
+        ("web-1/ffffffff", "vpool/web", "SuccessfulDelete", "kubectl-scale"),
+        ("web-2/eeeeeeee", "vpool/web", "SuccessfulDelete", "kubectl-scale"),
         ("web-1/aaaaaaaa", "vmwp/ci", "SuccessfulDelete", None),
         ("web-1/bbbbbbbb", "vmwp/ci", "DeletedByOther", None),
     ]

@@ -18,7 +18,7 @@ CREATED = "2026-03-01T11:00:00Z"
         ("vmclaims/mine", "mine"),
         ("virtualmachineclaim.poolhouse.dev/mine", "mine"),
         ("mine", ""),
-        ("vmpool/mine", ""),
+        ("vpool/mine", ""),
         ("web-1/0a1b", ""),
         ("vmclaim/mine/0a1b", ""),
     ],

@@ -35,7 +35,7 @@ async def test_a_pool_is_seen_in_its_namespace_and_in_all(control_plane: Any, pl
     shown = await run(control_plane, place, "overview")
     assert [line.split()[:4] for line in shown.stdout.splitlines()] == [
         ["NAME", "DESIRED", "READY", "UPDATED"],
-        ["vmpool/web", "2", "0", "0"],
+        ["vpool/web", "2", "0", "0"],
     ]
     assert (await run(control_plane, place, "overview", "-o", "name")).stdout == "virtualmachinepool.kubevirt.io/web\n"
     everywhere = json.loads((await run(control_plane, place, "overview", "-A", "-o", "json")).stdout)
@@ -91,15 +91,15 @@ async def test_a_tree_of_what_is_there(control_plane: Any, place: Place) -> None
     await place.disk("root-1", machine)
     shown = (await run(control_plane, place, "tree", "db-1")).stdout.splitlines()
     assert [line.split()[-1] for line in shown[:2]] == ["vm/db-1", "dv/root-1"]
-    lost = await run(control_plane, place, "tree", "vmpool/none")
-    assert (lost.exit_code, lost.stderr) == (1, f"Error: there is no vmpool none in namespace {place.namespace}\n")
+    lost = await run(control_plane, place, "tree", "vpool/none")
+    assert (lost.exit_code, lost.stderr) == (1, f"Error: there is no vpool none in namespace {place.namespace}\n")
 
 
 @pytest.mark.parametrize(
     ("words", "found"),
     [
         pytest.param(["why", "db"], ["db-1"], id="a VM"),
-        pytest.param(["tree", "vmpool/"], ["vmpool/web"], id="behind its kind"),
+        pytest.param(["tree", "vpool/"], ["vpool/web"], id="behind its kind"),
         pytest.param(["rollout", "status", ""], ["web"], id="a pool"),
         pytest.param(["release", ""], [], id="there is none"),
     ],
@@ -168,7 +168,7 @@ SHOWN_BY = (
     ("overview",),
     ("overview", "-A", "--wrong"),
     ("tree", "web-1"),
-    ("tree", "vmpool/web"),
+    ("tree", "vpool/web"),
     ("why", "web-1"),
     ("rollout", "history", "web"),
 )
@@ -184,7 +184,7 @@ OTHERS = (
     ("warmpool", "status"),
     ("claim", "list"),
     ("detach", EVIL),
-    ("tree", f"vmpool/{EVIL}"),
+    ("tree", f"vpool/{EVIL}"),
     ("rollout", "status", EVIL),
     ("policy", "explain", EVIL),
 )

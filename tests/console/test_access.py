@@ -9,7 +9,7 @@ import pytest
 from poolhouse.console.access import HEADERS, WEBSOCKET, headers_of, new_token, refusal
 
 PORT, TOKEN = 8123, "s3cret"
-PATH = f"/{TOKEN}/vmpool/default/web"
+PATH = f"/{TOKEN}/vpool/default/web"
 BROWSER = {"host": f"127.0.0.1:{PORT}", "sec-fetch-site": "same-origin", "sec-fetch-mode": "navigate"}
 FORM = {**BROWSER, "origin": f"http://127.0.0.1:{PORT}"}
 

@@ -113,7 +113,7 @@ async def test_an_empty_cluster_has_pages(client: Client) -> None:
     ("path", "says"),
     [
         ("/nothing", "There is no page /nothing."),
-        ("/vmpool/shop/absent", "There is no vmpool absent in namespace shop."),
+        ("/vpool/shop/absent", "There is no vpool absent in namespace shop."),
         ("/pods/shop/x", "There is no pods x in namespace shop."),
         ("/migpol/-/absent", "There is no migpol absent."),
         ("/static/..%2Fapp.py", ""),
@@ -126,7 +126,7 @@ async def test_what_is_not_there_is_not_found(client: Client, path: str, says: s
     assert says in text(answer)
 
 
-@pytest.mark.parametrize("path", ["", "/", "/warm", "/static/console.js", "/events?path=/", "/vmpool/shop/absent"])
+@pytest.mark.parametrize("path", ["", "/", "/warm", "/static/console.js", "/events?path=/", "/vpool/shop/absent"])
 async def test_head_has_the_status_and_the_headers_of_get(client: Client, path: str) -> None:
     head = await client.http.head(f"/{TOKEN}{path}")
     assert head.content == b""
@@ -156,14 +156,14 @@ async def test_a_pool_shows_its_vms_by_node_and_pages_them(client: Client) -> No
     for number in range(1, 251):
         client.add(VM.kind, vm(number))
         client.add(VMI.kind, vmi(number, f"node-{number % 2}"))
-    answer = await client.get("/vmpool/shop/web")
+    answer = await client.get("/vpool/shop/web")
     assert answer.status_code == 200
     assert answer.text.count('<rect class="old ready"') == 250  # no revision says which template they have
     assert "node-0 125" in text(answer)
     assert "250 VMs · Previous page 1 of 3" in text(answer)
-    third = text(await client.get("/vmpool/shop/web?page=3"))
+    third = text(await client.get("/vpool/shop/web?page=3"))
     assert "web-250" in third.partition("Search VMs")[2]
-    found = text(await client.get("/vmpool/shop/web?q=web-17+node-1"))
+    found = text(await client.get("/vpool/shop/web?q=web-17+node-1"))
     assert "6 VMs" in found.partition("Search VMs")[2]  # web-17, 171, 173, 175, 177 and 179
 
 
@@ -252,17 +252,17 @@ async def test_an_invalid_pool_says_why(client: Client) -> None:
     broken = pool(1)
     broken["spec"]["maxUnavailable"] = {"no": "number"}
     client.add("VirtualMachinePool", broken)
-    assert "The spec is invalid" in text(await client.get("/vmpool/shop/web"))
+    assert "The spec is invalid" in text(await client.get("/vpool/shop/web"))
 
 
 async def test_without_the_api_server_an_act_fails_with_its_error(client: Client) -> None:
-    answer = await client.post("/act/pause/vmpool/shop/web")
+    answer = await client.post("/act/pause/vpool/shop/web")
     assert answer.status_code == 303
     assert "failed=yes" in answer.headers["location"]
     assert "cannot+connect" in answer.headers["location"].replace("%20", "+")
 
 
-@pytest.mark.parametrize("path", ["/act/explode/vmpool/shop/web", "/act/pause/pod/shop/web"])
+@pytest.mark.parametrize("path", ["/act/explode/vpool/shop/web", "/act/pause/pod/shop/web"])
 async def test_an_act_that_does_not_exist(client: Client, path: str) -> None:
     assert (await client.post(path)).status_code == 404
 
@@ -338,7 +338,7 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
     for each in (await api.list())[0]:
         client.add("ControllerRevision", each)
     client.state.api = cast(Api, api)
-    answer = await client.get("/act/undo/vmpool/shop/web?revision=1")
+    answer = await client.get("/act/undo/vpool/shop/web?revision=1")
     assert answer.status_code == 200, answer.text
     shown = text(answer)
     assert "1 action in 1 round, if all succeed." in shown
@@ -362,7 +362,7 @@ async def test_the_question_before_a_scale_in_names_the_vms(client: Client) -> N
     for number in (1, 2):
         client.add("VirtualMachine", vm(number))
         client.add("VirtualMachineInstance", vmi(number, "node-1"))
-    answer = await client.get("/act/scale/vmpool/shop/web?replicas=1")
+    answer = await client.get("/act/scale/vpool/shop/web?replicas=1")
     shown = text(answer)
     assert "web deletes 1 VM." in shown
     assert "1 Delete web-1" in shown
@@ -444,10 +444,10 @@ def refuse(client: Client, kind: str, verb: str) -> None:
 
 async def test_a_user_without_the_right_to_list_learns_which_right_is_missing(client: Client) -> None:
     refuse(client, "VirtualMachinePool", "list")
-    answer = await client.get("/vmpool/shop/web")
+    answer = await client.get("/vpool/shop/web")
     assert answer.status_code == 404
     assert (
-        "You may not see whether there is a vmpool web in namespace shop: "
+        "You may not see whether there is a vpool web in namespace shop: "
         "the right to list virtualmachinepools in all namespaces is missing."
     ) in text(answer)
 
@@ -482,7 +482,7 @@ async def test_a_disruption_budget_never_has_more_in_use_than_it_allows(
     for number in range(1, running + 1):
         client.add(VM.kind, vm(number))
         client.add(VMI.kind, vmi(number, "node"))
-    assert says in text(await client.get("/vmpool/shop/web"))
+    assert says in text(await client.get("/vpool/shop/web"))
 
 
 async def test_the_claim_of_another_user_is_not_called_yours(client: Client) -> None:

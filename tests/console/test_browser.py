@@ -56,7 +56,7 @@ def shop(paths: StackPaths, browser: Browser) -> Iterator[Browser]:
     kubectl(paths, "label", "namespace", SHOP, "hpc-workloads=true")
     for name in ("pool", "replicaset", "warm-pool", "claim", "migration-policies"):
         kubectl(paths, "apply", "-n", SHOP, "-f", str(ROOT / "examples" / f"{name}.yaml"))
-    browser.reads("vmpool/my-vm-pool", "vmirs/web", "vmwp/my-warm-pool", "vmclaim/my-claim", "migpol/databases")
+    browser.reads("vpool/my-vm-pool", "vmirs/web", "vmwp/my-warm-pool", "vmclaim/my-claim", "migpol/databases")
     browser.until(lambda: browser.text("a.tile.healthy").startswith("6"), browser.text)
     yield browser
     browser.driver.get("about:blank")
@@ -87,7 +87,7 @@ def ready_vms(paths: StackPaths) -> int:
 
 PAGES = {
     "overview": ("/", "Healthy"),
-    "pool": (f"/vmpool/{SHOP}/my-vm-pool", "all 3 VMs have the template"),
+    "pool": (f"/vpool/{SHOP}/my-vm-pool", "all 3 VMs have the template"),
     "replica-set": (f"/vmirs/{SHOP}/web", "of 2 VMIs are ready"),
     "vm": (f"/vm/{SHOP}/my-vm-pool-1", "it has the pool's template"),
     "hardware": (f"/hardware/{SHOP}/my-vm-pool-1?with=my-vm-pool-2", "firmware uuid"),
@@ -98,8 +98,8 @@ PAGES = {
     "policies": ("/policies", "Order of precedence"),
     "fleet": ("/fleet", "Who set the hardware"),
     "policy": ("/migpol/-/computing", "KubeVirt enforces it"),
-    "change": (f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool", "YAML"),
-    "absent": (f"/vmpool/{SHOP}/absent", "There is no vmpool absent in namespace shop."),
+    "change": (f"/change?kind=vpool&namespace={SHOP}&name=my-vm-pool", "YAML"),
+    "absent": (f"/vpool/{SHOP}/absent", "There is no vpool absent in namespace shop."),
 }
 
 
@@ -141,7 +141,7 @@ def test_long_names_fit(paths: StackPaths, shop: Browser) -> None:
     pool = {**pool, "metadata": {"name": name}, "spec": {**pool["spec"], "replicas": 1}}
     kubectl(paths, "create", "namespace", namespace)
     kubectl(paths, "apply", "-n", namespace, "-f", "-", document=pool)
-    for path in ("/", f"/vmpool/{namespace}/{name}", f"/vm/{namespace}/{name}-1", f"/vmpool/{namespace}/absent"):
+    for path in ("/", f"/vpool/{namespace}/{name}", f"/vm/{namespace}/{name}-1", f"/vpool/{namespace}/absent"):
         shop.open(path)
         shop.reads(namespace)
         assert shop.misfits() == {}, path
@@ -157,7 +157,7 @@ def test_long_names_fit(paths: StackPaths, shop: Browser) -> None:
 
 
 def test_the_keyboard_reaches_an_act(shop: Browser) -> None:
-    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    shop.open(f"/vpool/{SHOP}/my-vm-pool")
     shop.reads("Scale")
     shop.tab_to("Skip to the content")
     shop.tab_to("Scale…")
@@ -168,7 +168,7 @@ def test_the_keyboard_reaches_an_act(shop: Browser) -> None:
 
 
 def test_a_pool_is_scaled(paths: StackPaths, shop: Browser) -> None:
-    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    shop.open(f"/vpool/{SHOP}/my-vm-pool")
     assert shop.act("Scale", replicas="4") == (
         f"kubectl scale virtualmachinepool.kubevirt.io/my-vm-pool --replicas=4 -n {SHOP}"
     )
@@ -178,26 +178,26 @@ def test_a_pool_is_scaled(paths: StackPaths, shop: Browser) -> None:
     shop.reads("my-vm-pool deletes 1 VM.", "-  replicas: 4", "+  replicas: 3", "Delete my-vm-pool-")
     shop.until(lambda: shop.focused() == "Cancel", shop.focused)
     shot(shop, "confirm")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.replicas") == "4"
+    assert read(paths, "vpool/my-vm-pool", ".spec.replicas") == "4"
     shop.click("button.danger", "Scale")
     shop.reads("my-vm-pool is scaled to 3")
     shop.driver.refresh()  # which neither repeats the act nor its message
     shop.reads("my-vm-pool-1")
     assert "is scaled to 3" not in shop.text()
     shop.driver.back()  # to the question, which asks about the present state
-    shop.reads("Scale vmpool/my-vm-pool?")
+    shop.reads("Scale vpool/my-vm-pool?")
     shop.click("a.button", "Cancel")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.replicas") == "3"
+    assert read(paths, "vpool/my-vm-pool", ".spec.replicas") == "3"
 
 
 def test_a_pool_is_paused_and_resumed(paths: StackPaths, shop: Browser) -> None:
-    shop.open(f"/vmpool/{SHOP}/my-vm-pool")
+    shop.open(f"/vpool/{SHOP}/my-vm-pool")
     assert shop.act("Pause") == f"kubectl poolhouse rollout pause my-vm-pool -n {SHOP}"
     shop.reads("my-vm-pool is paused", "Resume")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "true"
+    assert read(paths, "vpool/my-vm-pool", ".spec.paused") == "true"
     shop.act("Resume")
     shop.reads("my-vm-pool is resumed", "Pause")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
+    assert read(paths, "vpool/my-vm-pool", ".spec.paused") == "false"
 
 
 def test_a_vm_is_paused_and_goes_on(paths: StackPaths, shop: Browser) -> None:
@@ -299,13 +299,13 @@ def test_a_vm_is_claimed_and_released(paths: StackPaths, shop: Browser) -> None:
 def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: StackPaths, shop: Browser) -> None:
     steps = [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": 2}, {"pause": {}}]
     kubectl(
-        *(paths, "patch", "vmpool/my-vm-pool", "-n", SHOP, "--type", "merge", "-p"),
+        *(paths, "patch", "vpool/my-vm-pool", "-n", SHOP, "--type", "merge", "-p"),
         json.dumps({"spec": {"updateStrategy": {"proactive": {"steps": steps}}}}),
     )
-    shop.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
+    shop.open(f"/change?kind=vpool&namespace={SHOP}&name=my-vm-pool")
     shop.edit("128Mi", "-1Mi")
     shop.click("button", "Plan")
-    shop.reads("Admission refuses vmpool/my-vm-pool", "memory.guest")
+    shop.reads("Admission refuses vpool/my-vm-pool", "memory.guest")
     assert shop.is_in_sight("[role=alert]"), "the page begins with its problems"
     shop.edit("-1Mi", "160Mi")
     shop.click("button", "Plan")
@@ -316,7 +316,7 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     shop.driver.refresh()
     shop.reads("Order of actions")
     shop.click("button", "Apply")
-    shop.reads("vmpool/my-vm-pool is applied", "1 with revision 2")
+    shop.reads("vpool/my-vm-pool is applied", "1 with revision 2")
     shop.until(lambda: "pause until a user promotes" in shop.text(".steps li.now"), shop.text)
     shot(shop, "rollout")
     shop.act("Promote")
@@ -336,7 +336,7 @@ def test_an_update_moves_and_is_promoted_aborted_retried_and_undone(paths: Stack
     )
     shop.click("button.danger", "Undo")
     shop.reads("my-vm-pool has the template of revision 1 again", "all 3 VMs have the template")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.template.spec.template.spec.domain.memory.guest") == "128Mi"
+    assert read(paths, "vpool/my-vm-pool", ".spec.template.spec.template.spec.domain.memory.guest") == "128Mi"
     shop.ask("Restart VMs")
     shop.click("button.danger", "Restart VMs")
     shop.reads("my-vm-pool restarts its VMs")
@@ -370,19 +370,19 @@ def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser
         viewer.open("/")
         viewer.reads("namespace shop", "system:serviceaccount:shop:viewer", css="header")
         viewer.reads("my-vm-pool", "Not shown, because you may not list them:", "virtualmachineclaims")
-        viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
+        viewer.open(f"/vpool/{SHOP}/my-vm-pool")
         viewer.reads("my-vm-pool-1", "Events are not shown, because you may not list them.")
         assert set(viewer.disabled(".acts > button")) == {True}
         viewer.open(f"/vm/{SHOP}/my-vm-pool-1")
         viewer.reads("Screen: you may not get virtualmachineinstances/vnc here")
         viewer.open(f"/vnc/{SHOP}/my-vm-pool-1")
         viewer.reads("You may not get virtualmachineinstances/vnc here.")
-        viewer.open(f"/vmpool/{SHOP}/my-vm-pool")
+        viewer.open(f"/vpool/{SHOP}/my-vm-pool")
         viewer.reads("my-vm-pool-1")
         # The API server decides, also about a form that is sent all the same.
         viewer.driver.execute_script("document.querySelector('form[id^=act-pause]').submit()")
         viewer.reads('cannot patch resource "virtualmachinepools"')
-        viewer.open(f"/change?kind=vmpool&namespace={SHOP}&name=my-vm-pool")
+        viewer.open(f"/change?kind=vpool&namespace={SHOP}&name=my-vm-pool")
         viewer.edit("replicas: 3", "replicas: 2")
         viewer.click("button", "Plan")
         viewer.reads('cannot patch resource "virtualmachinepools"')
@@ -392,13 +392,13 @@ def test_a_foreign_page_cannot_act(paths: StackPaths, shop: Browser) -> None:
     """A form of another origin, with the right address, as after a leak of the token."""
     shop.driver.get("data:text/html,<form method=post><button>go</button></form>")
     script = "document.forms[0].action = arguments[0]; document.forms[0].submit()"
-    shop.driver.execute_script(script, f"{shop.root}/act/pause/vmpool/{SHOP}/my-vm-pool")
+    shop.driver.execute_script(script, f"{shop.root}/act/pause/vpool/{SHOP}/my-vm-pool")
     shop.reads("only a page of the console may change something", css="body")
     shop.driver.get("data:text/html,<p id=p>")
     script = "const s = new WebSocket(arguments[0]); s.onopen = s.onerror = (event) => p.append(event.type)"
     shop.driver.execute_script(script, f"ws{shop.root[4:]}/stream/console/{SHOP}/my-vm-pool-1")
     shop.reads("error", css="#p")
-    assert read(paths, "vmpool/my-vm-pool", ".spec.paused") == "false"
+    assert read(paths, "vpool/my-vm-pool", ".spec.paused") == "false"
 
 
 def test_the_documentation_has_the_pictures() -> None:

@@ -146,7 +146,7 @@ def called() -> Iterator[Called]:
 
 PLANS_POOL, PLANS_SET = "controllers/pool/plan.py:plan", "controllers/replicaset/plan.py:plan"
 COMPUTED = {
-    "/vmpool/shop/web": (
+    "/vpool/shop/web": (
         PLANS_POOL,
         "controllers/pool/simulate.py:simulate",
         "poolhouse/console/pool_page.py:members",
@@ -235,10 +235,10 @@ async def test_users_do_not_wait_for_the_expensive_page_of_another(api: Api, htt
     for each in (ann, bob):
         await http.enter_async_context(each.http)
     add_endless_vm(ann)
-    pages = ("/static/console.js", "/vmpool/shop/web", "/vm/shop/web-1")
+    pages = ("/static/console.js", "/vpool/shop/web", "/vm/shop/web-1")
     for path in pages:  # the first page of a process is expensive, because it compiles the templates
         await bob.get_page(path)
-    waiting = asyncio.create_task(ann.get_page("/vmpool/shop/web"))
+    waiting = asyncio.create_task(ann.get_page("/vpool/shop/web"))
     try:
         await eventually(lambda: Endless.began.is_set() or waiting.done())
         async with asyncio.timeout(SECONDS):
@@ -256,7 +256,7 @@ async def test_a_page_says_what_was_too_expensive_and_shows_the_rest(api: Api, h
     await http.enter_async_context(ann.http)
     add_endless_vm(ann)
     Endless.is_busy.set()
-    for path, shown in (("/vmpool/shop/web", "Desired 2"), ("/vm/shop/web-1", "Past")):
+    for path, shown in (("/vpool/shop/web", "Desired 2"), ("/vm/shop/web-1", "Past")):
         answer = await ann.get_page(path)
         assert answer.status_code == 200
         assert "This needs more than 0.5 s of processor time, which is the most that a page may use" in text(answer)

@@ -27,7 +27,7 @@ from tests.controllers.pool.builders import snapshot
 Json = dict[str, Any]
 
 
-def row(name: str, state: str, short: str = "vmpool", message: str = "") -> Json:
+def row(name: str, state: str, short: str = "vpool", message: str = "") -> Json:
     return {"name": name, "state": state, "short": short, "namespace": "shop", "message": message}
 
 
@@ -41,7 +41,7 @@ ROWS = [row("a", "Healthy"), row("b", "Degraded", message="disk full"), row("c",
         pytest.param({"state": "Healthy"}, "a", id="a state"),
         pytest.param({"kind": "vmwp"}, "c", id="a kind"),
         pytest.param({"q": "FULL disk"}, "b", id="words of the message"),
-        pytest.param({"q": "vmpool/a"}, "a", id="a name as kubectl writes it"),
+        pytest.param({"q": "vpool/a"}, "a", id="a name as kubectl writes it"),
         pytest.param({"q": "none"}, "", id="nothing"),
     ],
 )

@@ -120,7 +120,7 @@ def test_a_page_loads_nothing_from_elsewhere_and_is_stored_nowhere(path: str) ->
     ("text", "returns"),
     [
         pytest.param("/", True, id="the first page"),
-        pytest.param("/console/shop/vmpool/shop/web?page=2&q=a%20b", True, id="a page with a query"),
+        pytest.param("/console/shop/vpool/shop/web?page=2&q=a%20b", True, id="a page with a query"),
         pytest.param("/" + "a" * (access.MAX_PATH - 1), True, id="the longest"),
         pytest.param("/" + "a" * access.MAX_PATH, False, id="longer"),
         pytest.param("", False, id="none"),

@@ -90,19 +90,19 @@ def reads(client: Client, path: str, *parts: str) -> str:
 
 
 def replicas(stack: Place, namespace: str) -> int:
-    return int(stack.kubectl("get", "vmpool/web", "-n", namespace, "-o", "jsonpath={.spec.replicas}"))
+    return int(stack.kubectl("get", "vpool/web", "-n", namespace, "-o", "jsonpath={.spec.replicas}"))
 
 
 def test_each_user_sees_what_their_rights_allow(sign_in: SignIn) -> None:
     ann, bob, eve = map(sign_in, ("ann", "bob", "eve"))
-    assert "vmpool/ web" in reads(bob, f"/console/{LAB}/", "vmpool/ web")
+    assert "vpool/ web" in reads(bob, f"/console/{LAB}/", "vpool/ web")
     assert HIDDEN + "migrationpolicies, nodes." in text(bob.get(f"/console/{LAB}/"))  # which are of no namespace
     for client, path in ((ann, f"/console/{LAB}/"), (eve, f"/console/{LAB}/"), (bob, f"/console/{VAULT}/")):
         told = reads(client, path, HIDDEN)
         for plural in ("virtualmachinepools", "virtualmachines", "virtualmachineinstances", "virtualmachineclaims"):
             assert plural in told.partition(HIDDEN)[2].partition(".")[0]
         assert "web" not in told
-        assert client.get(f"{path}vmpool/{path.split('/')[2]}/web").status_code == 404
+        assert client.get(f"{path}vpool/{path.split('/')[2]}/web").status_code == 404
     told = reads(ann, f"/console/{SHOP}/", HIDDEN)
     assert "virtualmachineclaims" not in told.partition(HIDDEN)[2].partition(".")[0]
     for client in (ann, bob, eve):
@@ -134,7 +134,7 @@ def test_a_user_without_rights_reads_what_to_ask_for(sign_in: SignIn) -> None:
     [
         pytest.param(f"/console/{LAB}/vm/{VAULT}/web-0", id="a VM of another namespace"),
         pytest.param(f"/console/{LAB}/hardware/{VAULT}/web-0", id="its hardware"),
-        pytest.param(f"/console/{LAB}/vmpool/{VAULT}/web", id="a pool of another namespace"),
+        pytest.param(f"/console/{LAB}/vpool/{VAULT}/web", id="a pool of another namespace"),
         pytest.param(f"/console/{LAB}/vm/..%2f{VAULT}%2fvirtualmachines/web-0", id="a path in a name"),
         pytest.param(f"/console/{LAB}/vm/%2e%2e/%2e%2e", id="dots"),
         pytest.param("/console/%2e%2e/", id="dots for a namespace"),
@@ -219,13 +219,13 @@ def test_a_page_without_an_answer_says_where_the_reason_is(
 def test_a_user_changes_what_their_rights_allow(sign_in: SignIn, stack: Place) -> None:
     bob, ann = sign_in("bob"), sign_in("ann")
     for client, namespace in ((ann, LAB), (bob, VAULT)):
-        told = client.post(f"/console/{LAB}/act/scale/vmpool/{namespace}/web", data={"replicas": "7"})
+        told = client.post(f"/console/{LAB}/act/scale/vpool/{namespace}/web", data={"replicas": "7"})
         assert "is+forbidden" in told.headers["location"].replace("%20", "+")
         assert replicas(stack, namespace) == 1
-    told = bob.post(f"/console/{LAB}/act/scale/vmpool/{LAB}/web", data={"replicas": "2"})
-    assert told.headers["location"] == f"/console/{LAB}/vmpool/{LAB}/web?message=web%20is%20scaled%20to%202"
+    told = bob.post(f"/console/{LAB}/act/scale/vpool/{LAB}/web", data={"replicas": "2"})
+    assert told.headers["location"] == f"/console/{LAB}/vpool/{LAB}/web?message=web%20is%20scaled%20to%202"
     assert replicas(stack, LAB) == 2
-    stack.kubectl("scale", "vmpool/web", "-n", LAB, "--replicas=1")
+    stack.kubectl("scale", "vpool/web", "-n", LAB, "--replicas=1")
 
 
 def test_a_change_is_planned_with_the_rights_of_the_user(sign_in: SignIn, stack: Place) -> None:
@@ -242,7 +242,7 @@ def test_a_change_is_planned_with_the_rights_of_the_user(sign_in: SignIn, stack:
 
 
 def test_a_write_of_another_site_is_refused(sign_in: SignIn, stack: Place) -> None:
-    bob, path = sign_in("bob"), f"/console/{LAB}/act/scale/vmpool/{LAB}/web"
+    bob, path = sign_in("bob"), f"/console/{LAB}/act/scale/vpool/{LAB}/web"
     for headers in (
         {"Origin": "https://evil.example"},
         {"Origin": "null"},
@@ -262,11 +262,11 @@ def test_a_write_of_another_site_is_refused(sign_in: SignIn, stack: Place) -> No
 
 
 def test_without_a_session_there_is_no_console(address: str, sign_in: SignIn) -> None:
-    reads(sign_in("bob"), f"/console/{LAB}/", "vmpool/ web")  # is open meanwhile
+    reads(sign_in("bob"), f"/console/{LAB}/", "vpool/ web")  # is open meanwhile
     with Client(address) as stranger:
         for path in ("", f"{LAB}/", f"{LAB}/events?path=/", f"{LAB}/static/console.js"):
             assert stranger.get(f"/console/{path}").status_code == 401
-        assert stranger.post(f"/console/{LAB}/act/scale/vmpool/{LAB}/web").status_code == 401
+        assert stranger.post(f"/console/{LAB}/act/scale/vpool/{LAB}/web").status_code == 401
 
 
 def test_signing_out_ends_what_follows_the_changes(sign_in: SignIn, address: str) -> None:
@@ -284,7 +284,7 @@ def test_a_console_renews_the_session(sign_in: SignIn, provider: oidc.Provider) 
     provider.lifetime = 45  # less than the minute in which it is renewed
     bob = sign_in("bob")
     before = dict(bob.cookies)
-    reads(bob, f"/console/{LAB}/", "vmpool/ web")
+    reads(bob, f"/console/{LAB}/", "vpool/ web")
     assert "refresh_token" in provider.asked
     assert dict(bob.cookies) != before
 
@@ -316,7 +316,7 @@ def test_a_user_chooses_a_namespace(sign_in: SignIn, stack: Place) -> None:
 
 def test_no_token_is_in_a_page_or_the_log(sign_in: SignIn, mode: str, stack: Place) -> None:
     bob = sign_in("bob")
-    for path in ("/console/", f"/console/{LAB}/", f"/console/{LAB}/vmpool/{LAB}/web"):
+    for path in ("/console/", f"/console/{LAB}/", f"/console/{LAB}/vpool/{LAB}/web"):
         assert "eyJ" not in bob.get(path).text  # how a JSON object begins in base64
     assert "eyJ" not in log_of(stack, mode)
     assert "Traceback" not in log_of(stack, mode)
@@ -362,4 +362,4 @@ def test_a_person_scales_a_pool_in_a_browser(stack: Place, addresses: dict[str, 
         browser.click("header button", "Sign out")
         browser.reads("You have signed out of this page.")
         assert browser.errors() == []
-    stack.kubectl("scale", "vmpool/web", "-n", LAB, "--replicas=1")
+    stack.kubectl("scale", "vpool/web", "-n", LAB, "--replicas=1")

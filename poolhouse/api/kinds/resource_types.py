@@ -61,7 +61,7 @@ POOLS = ResourceType(
     ("v1",),
     "VirtualMachinePool",
     "virtualmachinepools",
-    ("vmpool", "vmpools", "vpool", "vpools"),  # KubeVirt's own pool has the first two, too
+    ("vpool", "vpools", "vmpool", "vmpools"),  # KubeVirt's own pool has the last two, too
     updated_replicas="updatedReplicas",
 )
 REPLICA_SETS = ResourceType(

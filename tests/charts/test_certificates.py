@@ -27,7 +27,7 @@ from poolhouse.stack.install import RESOURCES, apply
 from poolhouse.stack.paths import StackPaths
 from tests.charts.cert_manager import CertManager, write_tls_secret
 from tests.charts.dry_runs import DryRuns, continuous_dry_runs
-from tests.charts.helm import CHART, RELEASE, run
+from tests.charts.helm import RELEASE, run, without_schemas
 from tests.charts.kubelet import SERVICES, Kubelet
 from tests.cluster.heard import heard
 from tests.cluster.pooling import namespace
@@ -86,7 +86,7 @@ def rendered(namespace: str, url: str, certificates: Json) -> list[Json]:
     """Renders the objects of the webhook. Cluster roles get unique names, because tests run side by side."""
     values = {"certificates": certificates, "webhook": {"url": url, "replicas": 1}, "defaulter": {"enabled": False}}
     options = ("--no-hooks", "--api-versions", "cert-manager.io/v1")
-    printed = run("template", RELEASE, str(CHART), "--namespace", namespace, *options, values=values)
+    printed = run("template", RELEASE, str(without_schemas()), "--namespace", namespace, *options, values=values)
     found = []
     for document in yaml.load_all(printed, yaml.CSafeLoader):
         if document and document["kind"] in WANTED and "controllers" not in document["metadata"]["name"]:

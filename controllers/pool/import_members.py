@@ -15,7 +15,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.resource import PVCS, VMIS
 
 
-def _label_vmis(observed: Observed, members: list[Json], revisions: dict[str, str]) -> Iterator[Write]:
+def label_vmis(observed: Observed, members: list[Json], revisions: dict[str, str]) -> Iterator[Write]:
     """The VMIs first: the revision of a VMI says from which template it was started."""
     for vm in members:
         name = vm["metadata"]["name"]
@@ -30,7 +30,7 @@ def _label_vmis(observed: Observed, members: list[Json], revisions: dict[str, st
 
 def adopt(observed: Observed, target: Json, members: list[Json], revisions: dict[str, str]) -> Iterator[Write]:
     """Gives each VM its new controller in one write. The labels of the VM's template are those of the next VMI."""
-    yield from _label_vmis(observed, members, revisions)
+    yield from label_vmis(observed, members, revisions)
     pool = target["metadata"]
     for vm in members:
         metadata = vm["metadata"]

@@ -10,11 +10,12 @@ any write, the same command therefore continues. The order of the phases makes i
 5. KubeVirt's pool owns no VM any more, and is deleted.
 6. The new pool is resumed, unless the old one was paused.
 
-Until phase 5, `take_back` plans the way back.
+Until phase 5, `take_back` plans the way back, and `give_back` of `import_return` after the last phase.
 """
 
 from controllers.pool.import_check import check
 from controllers.pool.import_members import adopt, retain
+from controllers.pool.import_return_undo import keep_pool
 from controllers.pool.import_revisions import create_record, store_revisions
 from controllers.pool.import_steps import CannotImport, Observed, Wait, Write, kubevirt_resource, record_name
 from controllers.pool.kubevirt_pools import convert, pool_metadata
@@ -28,6 +29,8 @@ from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 def plan(observed: Observed, drops: tuple[str, ...] = ()) -> list[Write] | Wait:
     """The next writes, or none if the import is complete. Raises `CannotImport`."""
     record, source, target = observed.record, observed.source, observed.target
+    if observed.returns:
+        return keep_pool(observed)
     if record is None:
         check(observed, drops)
         return [create_record(observed, drops)]

@@ -5,8 +5,9 @@ from typing import Literal
 
 from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
 from controllers.pool.pools import POOLS
-from poolhouse.api.apimachinery.owner_references import controller_of
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
+from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS, Resource
 
 RIGHTS = (
@@ -18,6 +19,8 @@ RIGHTS = (
     (PVCS, ("list", "patch", "delete")),
 )
 """What the command does, with the rights of the user who runs it."""
+RETURN_RIGHTS = (*RIGHTS, (KUBEVIRT_POOLS, ("create",)))
+"""What the way back from a completed import does."""
 
 
 @dataclass(frozen=True)
@@ -63,11 +66,24 @@ class Observed:
     vmis: tuple[Json, ...] = ()
     claims: tuple[Json, ...] = ()
     """the PersistentVolumeClaims"""
+    served: str = ""
+    """the version of KubeVirt's pools that the API server has; empty if it has none"""
 
     @property
     def record(self) -> Json | None:
         found = (each for each in self.revisions if each["metadata"]["name"] == record_name(self.name))
         return next(found, None)
+
+    @property
+    def return_record(self) -> Json | None:
+        found = (each for each in self.revisions if each["metadata"]["name"] == return_record_name(self.name))
+        return next(found, None)
+
+    @property
+    def returns(self) -> bool:
+        """Whether the way back from a completed import has begun, and is not complete."""
+        returning = self.target and at(self.target, "metadata", "annotations", meta.RETURNING)
+        return self.return_record is not None or bool(returning)
 
     def owned(self, uid: str) -> list[Json]:
         return [each for each in self.vms if (controller_of(each) or {}).get("uid") == uid]
@@ -82,8 +98,29 @@ def kubevirt_resource(source: Json) -> Resource:
     return replace(KUBEVIRT_POOLS, version=source["apiVersion"].rpartition("/")[2])
 
 
+def kubevirt_owner(source: Json) -> Json:
+    metadata = source["metadata"]
+    return controller_reference(source["apiVersion"], KUBEVIRT_POOLS.kind, metadata["name"], metadata["uid"])
+
+
+def not_seen(source: Json, members: int) -> Wait | None:
+    """Why KubeVirt's pool must not be resumed yet. Its controller would create VMs in place of those that it has not
+    seen, and delete as many afterwards."""
+    status = source.get("status") or {}
+    conditions = status.get("conditions") or ()
+    if not any(each.get("type") == "ReplicaPaused" and each.get("status") == "True" for each in conditions):
+        return Wait("KubeVirt's controller has not confirmed the pause")
+    if (seen := status.get("replicas") or 0) != members:
+        return Wait(f"KubeVirt's controller counts {seen} VMs of {members}")
+    return None
+
+
 def record_name(pool: str) -> str:
     return f"{pool}-imported-from-kubevirt"
+
+
+def return_record_name(pool: str) -> str:
+    return f"{pool}-returned-to-kubevirt"
 
 
 def vmis(observed: Observed, uid: str) -> list[Json]:

@@ -9,14 +9,15 @@ from controllers.pool.import_steps import (
     Write,
     change_controller,
     identity,
+    kubevirt_owner,
     kubevirt_resource,
+    not_seen,
     record_name,
     vmis,
     with_controller,
 )
-from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS
+from controllers.pool.kubevirt_pools import FINALIZER
 from controllers.pool.pools import POOLS
-from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS
@@ -38,6 +39,8 @@ def take_back(observed: Observed) -> list[Write] | Wait:
         return writes
     wanted = {"paused": data["spec"].get("paused"), "autohealing": data["spec"].get("autohealing")}
     if any(source["spec"].get(key) != value for key, value in wanted.items()):
+        if ours and (waits := not_seen(source, len(observed.owned(data["uid"])))) is not None:
+            return waits
         why = "restore the spec of KubeVirt's pool"
         return [
             Write("patch", kubevirt_resource(source), observed.name, why, {"spec": wanted}, source["metadata"]["uid"])
@@ -50,7 +53,7 @@ def take_back(observed: Observed) -> list[Write] | Wait:
 def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]:
     """The VMs with KubeVirt's pool as their controller, and disks and VMIs without labels of the new pool."""
     uid, old = target["metadata"]["uid"], source["metadata"]
-    owner = controller_reference(source["apiVersion"], KUBEVIRT_POOLS.kind, observed.name, old["uid"])
+    owner = kubevirt_owner(source)
     marks = {meta.POOL: None, meta.REVISION: None}
     for vm in observed.owned(uid):
         metadata = vm["metadata"]

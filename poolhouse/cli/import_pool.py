@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.resource import Resource
 
+    Rights = tuple[tuple[Resource, tuple[str, ...]], ...]
+
 POLL_SECONDS = 0.5
 REFUSED_AT_MOST = 50
 """Rounds in which another client was faster. KubeVirt writes the status of VMs all the time."""
@@ -43,9 +45,10 @@ def import_() -> None:
     "drops",
     metavar="FIELD",
     multiple=True,
-    help="Import without this field, which Poolhouse does not have. Can be given several times.",
+    help="Import without this field, which Poolhouse does not have. With --back: lose the change of this field."
+    " Can be given several times.",
 )
-@click.option("--back", is_flag=True, help="Take an import back that has begun, while the pool of KubeVirt exists.")
+@click.option("--back", is_flag=True, help="Take the import back, also a completed one: KubeVirt gets the pool again.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option(
     "--timeout",
@@ -53,7 +56,7 @@ def import_() -> None:
     type=Duration(),
     default="2m",
     show_default=True,
-    help="How long to wait for KubeVirt's controller.",
+    help="How long to wait for a controller.",
 )
 @output_option("text")
 @cluster_options
@@ -70,21 +73,26 @@ def import_pool(
     """Make a pool of KubeVirt (pool.kubevirt.io) a pool of Poolhouse, with its VMs and disks.
 
     The VMs keep running. Their numbers stay, from NAME-0 on. If the command is interrupted, run it again to continue,
-    or with --back.
+    or with --back, which makes the pool one of KubeVirt again.
     """
-    if back and (drops or dry_run):
-        raise click.UsageError("--back takes neither --drop nor --dry-run")
     if back:
-        _ask(f"Take the import of pool {name} back?", yes=yes, output=output)
-        cluster.run(lambda api: take_back_pool(api, cluster.namespace, name))
-        print_result(output, f"{name} is a pool of KubeVirt again", pool=name)
+        lines, names = cluster.run(lambda api: prepare_back(api, cluster.namespace, name, drops))
+        for line in () if is_structured(output) else lines:
+            echo(line, err=not dry_run)
+        summary = _summary(names)
+        if dry_run:
+            print_result(output, summary, pool=name, changes=lines, vms=names)
+            return
+        _ask(f"{summary}. Take the import of pool {name} back?", yes=yes, output=output)
+        cluster.run(lambda api: take_back_pool(api, cluster.namespace, name, drops, wait_seconds))
+        print_result(output, f"{name} is a pool of KubeVirt again", pool=name, vms=names)
         return
     observed, found = cluster.run(lambda api: prepare(api, cluster.namespace, name, drops))
     vms = [] if observed.source is None else observed.owned(observed.source["metadata"]["uid"])
     names = sorted(each["metadata"]["name"] for each in vms)
     changes = found.changes if found is not None else ()
     lines = list(map(str, changes)) if found is not None else ["the import has begun and continues"]
-    summary = f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
+    summary = _summary(names)
     for line in () if is_structured(output) else lines:
         echo(line, err=not dry_run)
     if dry_run:
@@ -94,6 +102,10 @@ def import_pool(
     cluster.run(lambda api: import_pool_of_kubevirt(api, cluster.namespace, name, drops, wait_seconds))
     message = f"{name} is a pool of Poolhouse; {count_noun(len(names), 'VM')} imported"
     print_result(output, message, pool=name, vms=names)
+
+
+def _summary(names: list[str]) -> str:
+    return f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
 
 
 def _ask(question: str, *, yes: bool, output: str) -> None:
@@ -136,14 +148,52 @@ async def import_pool_of_kubevirt(
     await _carry_out(api, namespace, name, lambda observed: plan(observed, drops), timeout_seconds)
 
 
-async def take_back_pool(api: Api, namespace: str, name: str) -> None:
-    """Takes an import back that is not complete."""
+async def prepare_back(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[list[str], list[str]]:
+    """Checks the way back before the first write. Returns what it changes, as lines, and the VMs."""
+    from controllers.pool.import_return import give_back, is_imported, kubevirt_pool
+    from controllers.pool.import_return_check import check_return
+    from controllers.pool.import_steps import RETURN_RIGHTS, CannotImport, kubevirt_resource
     from controllers.pool.import_take_back import take_back
 
     await _check_rights(api, namespace)
-    if (await observe(api, namespace, name)).record is None:
-        raise Failed(f"no import of pool {name} has begun")
-    await _carry_out(api, namespace, name, take_back)
+    observed = await observe(api, namespace, name)
+    target = observed.target
+    names = (
+        [] if target is None else sorted(each["metadata"]["name"] for each in observed.owned(target["metadata"]["uid"]))
+    )
+    try:
+        if not is_imported(observed):
+            if observed.record is None:
+                raise Failed(f"no import of pool {name} has begun")
+            if drops:
+                raise Failed("--drop: only the way back from a completed import takes it")
+            take_back(observed)
+            return ["the import has not ended, and is taken back"], names
+        await _check_rights(api, namespace, RETURN_RIGHTS)
+        if observed.returns:
+            give_back(observed, drops)
+            return ["the way back has begun and continues; without --back, the pool stays"], names
+        found = check_return(observed, drops)
+    except CannotImport as error:
+        raise _failed(error) from None
+    body = kubevirt_pool(observed, found.data)
+    await api.create(kubevirt_resource(body), body, dry_run=True, strict=True)
+    return [*map(str, found.changes), *found.notes], names
+
+
+async def take_back_pool(
+    api: Api, namespace: str, name: str, drops: tuple[str, ...] = (), timeout_seconds: float = 120
+) -> None:
+    """Takes an import back, whether it is complete or not."""
+    from controllers.pool.import_return import give_back, is_imported
+    from controllers.pool.import_take_back import take_back
+
+    await prepare_back(api, namespace, name, drops)
+
+    def planned(observed: Observed) -> list[Write] | Wait:
+        return give_back(observed, drops) if is_imported(observed) else take_back(observed)
+
+    await _carry_out(api, namespace, name, planned, timeout_seconds)
 
 
 async def _carry_out(
@@ -188,8 +238,23 @@ async def observe(api: Api, namespace: str, name: str) -> Observed:
         api, older, namespace, name
     )
     target = await _found(api, POOLS, namespace, name)
-    lists = [(await api.list(each, namespace))[0] for each in (CONTROLLER_REVISIONS, VMS, VMIS, PVCS)]
-    return Observed(namespace, name, source, target, *map(tuple, lists))
+    revisions, vms, vmis, claims = [
+        tuple((await api.list(each, namespace))[0]) for each in (CONTROLLER_REVISIONS, VMS, VMIS, PVCS)
+    ]
+    served = source["apiVersion"].rpartition("/")[2] if source is not None else await _served(api)
+    return Observed(namespace, name, source, target, revisions, vms, vmis, claims, served)
+
+
+async def _served(api: Api) -> str:
+    """The version of KubeVirt's pools that the API server has."""
+    from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS as RESOURCE
+    from poolhouse.runtime.errors import NotFound
+
+    for version in (RESOURCE.version, "v1alpha1"):
+        with suppress(NotFound):
+            await api.request("GET", f"/apis/{RESOURCE.group}/{version}")
+            return version
+    return ""
 
 
 async def _found(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
@@ -222,7 +287,7 @@ async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:
     return True
 
 
-async def _check_rights(api: Api, namespace: str) -> None:
+async def _check_rights(api: Api, namespace: str, rights: Rights = ()) -> None:
     from controllers.pool.import_steps import RIGHTS
     from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
 
@@ -231,7 +296,7 @@ async def _check_rights(api: Api, namespace: str) -> None:
         answer = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review)
         return "" if is_allowed(answer) else f"{verb} {resource.plural}.{resource.group or 'core'}"
 
-    found = await asyncio.gather(*(missing(verb, each) for each, verbs in RIGHTS for verb in verbs))
+    found = await asyncio.gather(*(missing(verb, each) for each, verbs in rights or RIGHTS for verb in verbs))
     if lacking := [each for each in found if each]:
         raise Failed(f"you may not {', '.join(lacking)} in namespace {namespace}; {IMPORT_RIGHTS} has a Role")
 

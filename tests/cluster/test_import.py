@@ -25,7 +25,7 @@ from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, PVCS, VMIS, VMS
 from tests.builders import manifest
 from tests.cluster.kubevirt_pools import CRD
-from tests.cluster.pooling import Place, background, controller, namespace, served, template, until
+from tests.cluster.pooling import Place, background, controller, exists, namespace, served, template, until
 
 Json = dict[str, Any]
 WRITES = 16
@@ -65,25 +65,27 @@ async def remove(place: Place) -> None:
 async def kubevirt_controller(place: Place) -> None:
     """What KubeVirt's controller does with a paused or deleted pool. Fails if a VM has no controller, or several."""
     while True:
-        for pool in (await place.api.list(KUBEVIRT_POOLS, place.namespace))[0]:
+        pools, vms = [(await place.api.list(each, place.namespace))[0] for each in (KUBEVIRT_POOLS, VMS)]
+        for pool in pools:
             with suppress(Conflict, NotFound):
-                await reconcile(place, pool)
-        for vm in (await place.api.list(VMS, place.namespace))[0]:
+                await reconcile(place, pool, vms)
+        for vm in vms:
             assert len([each for each in vm["metadata"]["ownerReferences"] if each.get("controller")]) == 1
         await asyncio.sleep(0.1)
 
 
-async def reconcile(place: Place, pool: Json) -> None:
+async def reconcile(place: Place, pool: Json, vms: list[Json]) -> None:
     metadata, paused = pool["metadata"], bool(pool["spec"].get("paused"))
-    name, said = metadata["name"], bool(pool.get("status", {}).get("conditions"))
+    name, before = metadata["name"], pool.get("status", {})
+    seen = len([each for each in vms if (controller_of(each) or {}).get("uid") == metadata["uid"]])
     if metadata.get("deletionTimestamp"):
         left = [each for each in metadata["finalizers"] if each != FINALIZER]
         change: Json = {"resourceVersion": metadata["resourceVersion"], "finalizers": left}
         if left != metadata["finalizers"]:
             await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, {"metadata": change})
-    elif paused != said:
+    elif (bool(before.get("conditions")), before.get("replicas", 0)) != (paused, seen):
         found = [{"type": "ReplicaPaused", "status": "True"}] if paused else []
-        status = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": found}}
+        status = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": found, "replicas": seen}}
         await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, status, subresource="status")
 
 
@@ -166,13 +168,13 @@ class Faulty:
 
 
 async def state(place: Place, name: str) -> Json:
-    """What an import must not change: identities, VMIs, and specs but for the labels of Poolhouse."""
+    """What an import must not change: identities, VMIs, and specs but for the labels of pools."""
     vms = [
         each for each in (await place.api.list(VMS, place.namespace))[0] if each["metadata"]["labels"]["app"] == name
     ]
     vmis = (await place.api.list(VMIS, place.namespace))[0]
     for vm in vms:
-        for key in (meta.POOL, meta.REVISION):
+        for key in (meta.POOL, meta.REVISION, REVISION_LABEL):
             vm["spec"]["template"]["metadata"]["labels"].pop(key, None)
     names = {each["metadata"]["name"] for each in vms}
     return {
@@ -293,8 +295,134 @@ async def test_an_import_restarts_no_vm_and_continues_the_pool(control_plane: An
         await until(place.names, ["web-0", "web-1", "web-2"])
     again = await run("--yes")
     assert (again.exit_code, "imported already" in again.output) == (1, True)
-    back = await run("--back", "--yes")
-    assert (back.exit_code, "is deleted" in back.output) == (1, True)
+
+
+BACK_WRITES = 24
+"""More than the way back of the pool of these tests needs."""
+POOLS_AT_ONCE = 4
+
+
+async def test_a_way_back_that_is_interrupted_at_any_write_continues(control_plane: Any, kubevirt: Place) -> None:
+    async with controller(control_plane.kubeconfig):
+        parts = [range(first, BACK_WRITES, POOLS_AT_ONCE) for first in range(POOLS_AT_ONCE)]
+        each = await asyncio.gather(*(there_and_back(kubevirt, f"web{part.start}", part) for part in parts))
+    found = [interrupted for _, interrupted in sorted(pair for pairs in each for pair in pairs)]
+    assert found == sorted(found, reverse=True), "all writes up to the last were interrupted"
+    assert 12 < found.count(True) < BACK_WRITES
+
+
+async def there_and_back(place: Place, name: str, writes: range) -> list[tuple[int, bool]]:
+    """Imports a pool and takes the import back, once for each write. The pool gets a VM after its first import."""
+    found, pool = [], await pool_of_kubevirt(place, name)
+    for write in writes:
+        await import_pool_of_kubevirt(place.api, place.namespace, name)
+        await place.change(name, replicas=4)
+        await until(lambda: exists(place.api, VMS, place.namespace, f"{name}-3"), True)
+        before = await state(place, name)
+        found.append((write, await returned(place, name, write)))
+        await is_returned(place, name, pool)
+        assert await state(place, name) == before
+    return found
+
+
+async def returned(place: Place, name: str, write: int) -> bool:
+    """Whether the way back was interrupted, and continued. After every second write, the pool first stays."""
+    faulty: Any = Faulty(place.api, write)
+    try:
+        await take_back_pool(faulty, place.namespace, name)
+    except Interrupted:
+        observed = await observe(place.api, place.namespace, name)
+        if write // POOLS_AT_ONCE % 2 and observed.target is not None:
+            await import_pool_of_kubevirt(place.api, place.namespace, name)
+            await is_kept(place, name)
+        again: Any = Faulty(place.api, write // 2)
+        with suppress(Interrupted):
+            await take_back_pool(again, place.namespace, name)
+        observed = await observe(place.api, place.namespace, name)
+        if observed.record is not None or observed.return_record is not None:
+            await take_back_pool(place.api, place.namespace, name)
+        return True
+    return False
+
+
+async def is_kept(place: Place, name: str) -> None:
+    """The pool is one of Poolhouse, as before the way back."""
+    observed = await observe(place.api, place.namespace, name)
+    assert (observed.source, observed.returns) == (None, False)
+    assert observed.target is not None
+    assert (observed.target["spec"].get("paused") or False, observed.target["spec"]["replicas"]) == (False, 4)
+    uid, names = observed.target["metadata"]["uid"], {each["metadata"]["name"] for each in observed.revisions}
+    members = observed.owned(uid)
+    assert len(members) == 4
+    for vm in members:
+        assert f"{name}-{vm['metadata']['labels'][meta.REVISION]}" in names
+        assert not vm["metadata"].get("finalizers")
+    claim = await place.api.get(PVCS, place.namespace, f"{name}-root-7")
+    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, f"{name}-7")
+
+
+async def is_returned(place: Place, name: str, before: Json) -> None:
+    observed = await observe(place.api, place.namespace, name)
+    assert (observed.target, observed.record, observed.return_record) == (None, None, None)
+    source = observed.source
+    assert source is not None
+    assert source["metadata"]["uid"] != before["metadata"]["uid"]
+    assert source["spec"] == {**before["spec"], "replicas": 4, "paused": False}
+    assert (source["metadata"]["labels"], source["metadata"].get("annotations")) == ({"team": "shop"}, None)
+    revisions = {each["metadata"]["name"]: each for each in observed.revisions}
+    assert not {f"{name}-1", f"{name}-4"} & revisions.keys()
+    members = observed.owned(source["metadata"]["uid"])
+    assert [each["metadata"]["name"] for each in members] == [f"{name}-{number}" for number in range(4)]
+    for vm in members:
+        documents = [vm, observed.vmis_by_name.get(vm["metadata"]["name"], vm)]
+        for document in documents:
+            labels = document["metadata"]["labels"]
+            assert not {meta.POOL, meta.REVISION} & labels.keys()
+            found = revisions[labels[REVISION_LABEL]]["data"]["virtualMachineTemplate"]
+            is_old = vm["metadata"]["name"] == f"{name}-1"
+            assert (found == source["spec"]["virtualMachineTemplate"]) is not is_old
+        assert vm["metadata"]["finalizers"] == [FINALIZER]
+        assert vm["spec"]["template"]["metadata"]["labels"][REVISION_LABEL] == vm["metadata"]["labels"][REVISION_LABEL]
+    assert not (await place.api.get(PVCS, place.namespace, f"{name}-root-7"))["metadata"].get("labels")
+
+
+async def test_the_way_back_asks_and_says_what_changes(control_plane: Any, kubevirt: Place) -> None:
+    place = kubevirt
+    pool = await pool_of_kubevirt(place)
+    await import_pool_of_kubevirt(place.api, place.namespace, "web")
+    arguments = [
+        "import",
+        "pool",
+        "web",
+        "--back",
+        "--kubeconfig",
+        str(control_plane.kubeconfig),
+        "-n",
+        place.namespace,
+    ]
+
+    async def run(*options: str) -> Any:
+        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
+
+    async with controller(control_plane.kubeconfig):
+        await place.change(replicas=4, maxUnavailable=1)
+        await until(lambda: exists(place.api, VMS, place.namespace, "web-3"), True)
+        refused = await run("--yes")
+        assert (refused.exit_code, "--drop maxUnavailable" in refused.output) == (1, True)
+        shown = await run("--dry-run", "--drop", "maxUnavailable")
+        assert shown.exit_code == 0, shown.output
+        assert "spec.replicas: 3 -> spec.replicas: 4 (as it is now)" in shown.stdout
+        assert "disk web-root-7: KubeVirt gives it to the next web-7" in shown.stdout
+        asked = await run("--drop", "maxUnavailable")
+        assert (asked.exit_code, "give --yes" in asked.output) == (1, True)
+        assert not (await observe(place.api, place.namespace, "web")).returns
+        done = await run("--yes", "--drop", "maxUnavailable")
+        assert done.exit_code == 0, done.output
+    await is_returned(place, "web", pool)
+    again = await run("--yes")
+    assert (again.exit_code, "no import of pool web has begun" in again.output) == (1, True)
+    await import_pool_of_kubevirt(place.api, place.namespace, "web")
+    assert len(await place.machines()) == 4
 
 
 async def counts(place: Place) -> tuple[int, int, int]:

@@ -23,6 +23,9 @@ ORDINAL = f"{DOMAIN}/ordinal"
 # the import is complete.
 FIRST_ORDINAL = f"{DOMAIN}/first-ordinal"
 IMPORTING = f"{DOMAIN}/importing"
+# While an imported pool goes back to KubeVirt: on our pool, whether it was paused before; on the pool of KubeVirt, the
+# UID of ours.
+RETURNING = f"{DOMAIN}/returning"
 
 # Retained disks carry the UID of their pool; only this pool may reuse them.
 KEEP_DISKS = f"{DOMAIN}/keep-disks"

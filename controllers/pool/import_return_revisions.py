@@ -1,0 +1,33 @@
+"""The ControllerRevisions of a pool that goes back to KubeVirt."""
+
+from collections.abc import Iterator
+
+from controllers.pool.import_return_check import stale_revisions
+from controllers.pool.import_steps import Observed, Write, kubevirt_owner
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
+
+
+def create_revisions(observed: Observed, source: Json, data: Json) -> Iterator[Write]:
+    """Deletes what KubeVirt's earlier pool has left, and creates the revisions of the new one."""
+    for each in stale_revisions(observed):
+        why = "KubeVirt would take it for the template of a later generation"
+        yield Write("delete", CONTROLLER_REVISIONS, each["metadata"]["name"], why, {}, each["metadata"]["uid"])
+    owner = kubevirt_owner(source)
+    known = {each["metadata"]["name"]: each for each in observed.revisions}
+    for label, each in sorted(data["revisions"].items(), key=lambda entry: int(entry[1]["revision"])):
+        name = each["name"]
+        if (found := known.get(name)) is not None:
+            if (controller_of(found) or {}).get("uid") == owner["uid"]:
+                continue
+            yield Write("delete", CONTROLLER_REVISIONS, name, "a way back has left it", {}, found["metadata"]["uid"])
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {"namespace": observed.namespace, "name": name, "ownerReferences": [owner]},
+            "revision": each["revision"],
+            # KubeVirt compares this template with that of the pool, as the API server has stored it.
+            "data": each["data"] or source["spec"],
+        }
+        yield Write("create", CONTROLLER_REVISIONS, name, f"the template of revision {label}", body)

@@ -123,7 +123,7 @@ def test_the_services_and_users_get_rights(seen: Any) -> None:
 
     assert verbs(seen["rules"]["controllers"], "fleets") == {"get", "list", "watch", "patch"}
     assert verbs(seen["rules"]["controllers"], "fleets/status") == {"patch"}
-    assert verbs(seen["rules"]["webhook"], "fleets") == {"list"}
+    assert verbs(seen["rules"]["webhook"], "fleets") == {"get", "list"}
     view, edit = seen["roles"]
     assert verbs(view["rules"], "fleets") == {"get", "list", "watch"}
     assert "delete" in verbs(edit["rules"], "fleets/scale")

@@ -259,7 +259,7 @@ ANALYSIS_JOB_RULES = (
 """cluster-wide rules of the controllers, if the operator allows Jobs of analyses"""
 
 SERVING_CERTIFICATE_RULES = (
-    PolicyRule("", ("secrets",), ("get",), "to read its serving certificate", names=(meta.SERVING_SECRET,)),
+    PolicyRule("", ("secrets",), FOLLOW, "to read its serving certificate", names=(meta.SERVING_SECRET,)),
 )
 """rules of every server, in Poolhouse's namespace"""
 

@@ -134,7 +134,7 @@ async def installed(
 
 
 async def certificates_replaced(found: Installed, before: set[str]) -> None:
-    """Waits until every Pod serves another certificate. Pods read the Secret every ten seconds."""
+    """Waits until every Pod serves another certificate. Pods watch the Secret."""
 
     async def another() -> bool:
         return not before & await found.served()

@@ -219,10 +219,10 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
             await asyncio.sleep(PAUSE_SECONDS)
 
     await asyncio.gather(*(keeper.reconcile() for keeper in keepers))
-    await files.update()
     async with asyncio.TaskGroup() as group:
-        steps = (*(keeper.reconcile for keeper in keepers), files.update)
-        tasks = [group.create_task(repeat(step)) for step in steps]
+        tasks = [group.create_task(repeat(keeper.reconcile)) for keeper in keepers]
+        tasks.append(group.create_task(files.run()))
+        await files.wait_until_written()
         serving = serve(yes, "127.0.0.1", 0, directory, started=port.set_result, lifespan="off")
         tasks.append(group.create_task(serving))
         url = f"https://127.0.0.1:{await port}"

@@ -6,8 +6,9 @@ import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.replica_limits import UNLIMITED
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound, Throttled
+from poolhouse.runtime.errors import Forbidden, Invalid, NotFound, Throttled
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import RESOURCES as INSTANCETYPES
@@ -269,9 +270,18 @@ async def namespace(kubeconfig: Path, prefix: str = "pool") -> AsyncIterator[Pla
 async def clear(api: Api, namespace: str) -> None:
     """Deletes what controllers, engines and other tests would see. The namespace stays until the control plane ends:
     its deletion would cost the API server and the controller manager a sixth of a second."""
-    for resource in (POOLS, REPLICA_SETS, WARM_POOLS, CLAIMS, VMS, VMIS, DATA_VOLUMES, PVCS, PODS):
-        with suppress(NotFound):  # not every test has all kinds
+
+    async def deleted(resource: Resource) -> bool:
+        try:
             await api.request("DELETE", resource.path(namespace))
+        except NotFound:  # not every test has all kinds
+            return True
+        except (Forbidden, Invalid, Throttled):  # for a moment, after the test has deleted a policy or changed a CRD
+            return False
+        return True
+
+    for resource in (POOLS, REPLICA_SETS, WARM_POOLS, CLAIMS, VMS, VMIS, DATA_VOLUMES, PVCS, PODS):
+        await eventually(partial(deleted, resource))
 
 
 def template(**spec: Any) -> Json:

@@ -12,6 +12,7 @@ import os
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -157,9 +158,10 @@ class Users:
     async def restore(self) -> None:
         for name in ("node-1", "node-2"):
             change = {"metadata": {"annotations": {meta.NODE_LOST: None}}, "spec": {"unschedulable": None}}
-            await insisted(lambda name=name, change=change: self.desk.api.patch(NODES, None, name, change))
+            await insisted(partial(self.desk.api.patch, NODES, None, name, change))
         standby = {"mode": "Paused", "hotReplicas": 1}
-        patient = {"readiness": {"timeoutSeconds": 300}, "refill": {"backoffSeconds": 1, "maxBackoffSeconds": 2}}
+        refill = {"backoffSeconds": 1, "maxBackoffSeconds": 2}
+        patient: dict[str, Any] = {"readiness": {"timeoutSeconds": 300}, "refill": refill}
         await insisted(lambda: self.desk.change(replicas=3, standby=standby, template=template("64Mi"), **patient))
         if not self.checker.handed:  # on a slow machine every claim may have timed out
             await self.desk.claim("last", poolName="web", bindTimeoutSeconds=600)

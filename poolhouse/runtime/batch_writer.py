@@ -94,7 +94,8 @@ class BatchWriter:
         first = most if not careful or verb in trusted else 1
         trusted.discard(verb)
         actions = sorted(actions, key=lambda action: self._expected_events(action) in self._refused.get(owner, ()))
-        results = await slow_start_batch([partial(call, action) for action in actions], first=first, most=most)
+        with self._expectations.writing(owner, self._clock):
+            results = await slow_start_batch([partial(call, action) for action in actions], first=first, most=most)
         errors = [result if isinstance(result, Exception) else None for result in results]
         errors += [NotSent()] * (len(actions) - len(errors))
         made = list(zip(actions, errors, strict=True))

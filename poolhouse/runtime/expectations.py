@@ -10,12 +10,14 @@ The order of calls matters:
   would wait for an event that does not come again.
 - *Remove after a refusal.* A refused call causes no event. A call without a response (`Unreachable`, `Unavailable`) may
   have succeeded: its expectation stays until the event or the timeout.
+- *Write inside of `writing`.* The last of many calls may be sent later than the timeout of the first.
 
 If an event never comes (an object was created and deleted between two lists), the owner waits until the timeout.
 Repeated writes then fail, because created names depend on the ordinal and deletes have a UID as precondition.
 """
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
@@ -40,7 +42,9 @@ class Expectations(Generic[O]):
     def __init__(self, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
         self._timeout_seconds = timeout_seconds
         self._owners: dict[O, _Expected] = {}
-        """in the order of their last expectations"""
+        """in the order in which their timeouts began"""
+        self._writing: dict[O, int] = {}
+        """the number of batches that are being written for an owner"""
         self._handlers: list[Callable[[O], None]] = []
 
     def subscribe(self, satisfied: Callable[[O], None]) -> None:
@@ -59,6 +63,20 @@ class Expectations(Generic[O]):
         expected.deletes |= set(deletes)
         self._fulfil(owner)
 
+    @contextmanager
+    def writing(self, owner: O, clock: Callable[[], float]) -> Iterator[None]:
+        """The timeout of the owner's expectations begins after this time."""
+        self._writing[owner] = self._writing.get(owner, 0) + 1
+        try:
+            yield
+        finally:
+            self._writing[owner] -= 1
+            if not self._writing[owner]:
+                del self._writing[owner]
+            if expected := self._owners.pop(owner, None):
+                self._owners[owner] = expected
+                expected.since = clock()
+
     def creation_observed(self, owner: O, name: str) -> None:
         self._fulfil(owner, creates=(name,))
 
@@ -71,12 +89,10 @@ class Expectations(Generic[O]):
 
     def satisfied(self, owner: O, now: float) -> bool:
         """Whether the store shows all writes for the owner, or the timeout is over."""
-        expected = self._owners.get(owner)
-        if expected is None:
-            return True
-        if now - expected.since < self._timeout_seconds:
+        if self.wait_seconds(owner, now):
             return False
-        self._end(owner)
+        if owner in self._owners:
+            self._end(owner)
         return True
 
     def open(self, owner: O) -> tuple[frozenset[str], frozenset[str]]:
@@ -87,7 +103,10 @@ class Expectations(Generic[O]):
     def wait_seconds(self, owner: O, now: float) -> float | None:
         """The time until the timeout; None when nothing is expected."""
         expected = self._owners.get(owner)
-        return None if expected is None else max(0.0, expected.since + self._timeout_seconds - now)
+        if expected is None:
+            return None
+        since = now if owner in self._writing else expected.since
+        return max(0.0, since + self._timeout_seconds - now)
 
     def _fulfil(self, owner: O, creates: Iterable[str] = (), deletes: Iterable[str] = ()) -> None:
         if expected := self._owners.get(owner):

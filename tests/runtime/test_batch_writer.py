@@ -9,7 +9,7 @@ import pytest
 
 from poolhouse.runtime.batch_writer import MAX_REFUSED, BatchWriter, ExpectedEvents, NotSent, slow_start_batch
 from poolhouse.runtime.errors import Conflict, Forbidden, Invalid, QuotaExceeded, Unreachable
-from poolhouse.runtime.expectations import Expectations
+from poolhouse.runtime.expectations import TIMEOUT_SECONDS, Expectations
 from tests.cost import instructions
 
 
@@ -140,6 +140,24 @@ async def test_expectations_of_failed_writes_are_taken_back(
     made = await writes.make("owner", "Create", ["a", "b", "c"], server)
     assert [type(error) if error else None for _, error in made] == became
     assert server.expectations.open("owner")[0] == left
+
+
+async def test_expectations_do_not_end_before_the_last_call(expectations: Expectations[str]) -> None:
+    """A large batch may take longer than the timeout, and the stores show its last writes later."""
+    now = 0.0
+    writes = BatchWriter(expectations, lambda: now, trace)
+
+    async def slow(action: str) -> None:
+        nonlocal now
+        now += 200.0
+        expectations.creation_observed("owner", "a")
+        expectations.expect("other", creates=["x"], now=now)
+
+    await writes.make("owner", "Create", ["a", "b", "c"], slow)
+    assert now > 2 * TIMEOUT_SECONDS - 1
+    assert expectations.open("owner")[0] == {"b", "c"}
+    assert not expectations.satisfied("owner", now + TIMEOUT_SECONDS - 1)
+    assert expectations.satisfied("owner", now + TIMEOUT_SECONDS)
 
 
 async def test_the_caller_chooses_the_errors_with_an_unknown_outcome(

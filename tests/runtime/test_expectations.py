@@ -66,6 +66,33 @@ def test_new_expectations_restart_the_timeout() -> None:
     assert e.satisfied("pool", now=500)
 
 
+def test_the_timeout_begins_when_the_last_write_ends() -> None:
+    """The stores may not show what was written last."""
+    e, told = expectations(), list[str]()
+    e.subscribe(told.append)
+    e.expect("pool", creates=["a", "b"], now=0)
+    with e.writing("pool", lambda: 700):
+        with e.writing("pool", lambda: 350):
+            pass
+        e.creation_observed("pool", "a")
+        e.expect("other", creates=["x"], now=660)
+        assert not e.satisfied("pool", now=661)
+        assert e.wait_seconds("pool", now=661) == 300
+    e.expect("third", creates=["x"], now=980)
+    assert told == ["other"], "the expectations of an owner that writes keep nobody's"
+    assert (e.wait_seconds("pool", now=980), e.satisfied("pool", now=980)) == (20, False)
+    assert e.satisfied("pool", now=1000)
+
+
+def test_nothing_stays_of_an_owner_that_has_written() -> None:
+    e = expectations()
+    e.expect("pool", creates=["a"], now=0)
+    with e.writing("pool", lambda: 10):
+        e.creation_observed("pool", "a")
+        assert e.satisfied("pool", now=5)
+    assert vars(e) == vars(expectations())
+
+
 def test_the_end_of_expectations_is_told_once() -> None:
     e, told = expectations(), list[str]()
     e.subscribe(told.append)

@@ -64,6 +64,14 @@ class PoolController:
         self.records.memories.clear()
 
     async def reconcile(self, key: Key) -> float | None:
+        before = self.stores.pools.get(key)
+        try:
+            return await self._reconcile_stored(key)
+        finally:
+            # The end of this reconcile may have remembered something of a pool whose deletion has already been seen.
+            self.records.set_changed(before, self.stores.pools.get(key))
+
+    async def _reconcile_stored(self, key: Key) -> float | None:
         self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))
         pool = self.stores.pools.get(key)
         if isinstance(pool, Pool) and (pause := self.records.pause(pool)):
@@ -122,9 +130,11 @@ class PoolController:
         with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        if snapshot.disk_conflict is None and not written.isdisjoint(disks):
+        creates_disks = snapshot.disk_conflict is None
+        if creates_disks and not written.isdisjoint(disks):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
-        with self.disk_writers.writing(pool.uid, disks) if decided.plan.actions else nullcontext():
+        others_wait = creates_disks and decided.plan.names_disks
+        with self.disk_writers.writing(pool.uid, disks) if others_wait else nullcontext():
             if decided.before_healing is not None:
                 await self._remember_healing(pool, decided.before_healing)
             report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())

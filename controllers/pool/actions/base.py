@@ -26,6 +26,8 @@ class Action(actions.Action[PoolSnapshot], reasons=PoolReason):
     recorded: ClassVar[bool] = False
     """Whether the pool's status records the action, because users ask about it later. Others only prepare or complete
     such an action."""
+    names_disks: ClassVar[bool] = False
+    """Whether the action gives a VM names of disks from a template. Other pools with these names wait for it."""
 
     @property
     def stops(self) -> Transition | None:

@@ -32,6 +32,7 @@ class Adopt(Action, past="adopted VM"):
 @dataclass(frozen=True)
 class Create(Action, past="created VM"):
     recorded = True
+    names_disks = True
     name: str
     ordinal: int
     revision: str
@@ -128,6 +129,7 @@ class Update(Action, past="updated VM"):
     """Applies the template's changes to the VM. A running VMI gets the changes at its next restart."""
 
     recorded = True
+    names_disks = True
     name: str
     uid: str
     ordinal: int

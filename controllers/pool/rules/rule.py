@@ -32,6 +32,11 @@ class Plan:
         """The names of the VMs that healing replaces."""
         return tuple(each.name for each in self.actions if isinstance(each, Heal))
 
+    @property
+    def names_disks(self) -> bool:
+        """Whether VMs get disks with names from a template."""
+        return any(each.names_disks for each in self.actions)
+
 
 Step = Callable[[PoolSnapshot, datetime], Iterator[Action]]
 Seconds = Callable[[PoolSnapshot, datetime], float | None]

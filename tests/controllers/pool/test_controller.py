@@ -34,6 +34,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import Healing, PoolStatus
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
 from tests.controllers.pool.builders import NOW, OLD, a_pool, halted, template, vm, vmi
@@ -263,9 +264,16 @@ async def test_a_pool_with_a_disk_conflict_waits_for_no_other_pool() -> None:
     assert [isinstance(each, PoolSnapshot) and each.synced for each in snapshots] == [False, True]
 
 
-async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() -> None:
+@pytest.mark.parametrize(
+    ("web", "waits"),
+    [
+        pytest.param(a_pool(4), True, id="it creates a VM"),
+        pytest.param(a_pool(3, autohealing={}), False, id="a deletion of a VM gives no disk a name"),
+    ],
+)
+async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name(web: Pool, waits: bool) -> None:
     """The oldest pool drops the name while it writes, and the stores cannot show yet what it has written."""
-    web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
     pauses, enqueued = list[float | None](), list[tuple[Key, float]]()
 
     class Writer(FakeWriter):
@@ -279,11 +287,78 @@ async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name() 
 
     controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
     controller.disk_writers.enqueue = lambda key, seconds: enqueued.append((key, seconds))
-    controller.stores.pools.put(other.key, other)
+    for pool in (web, other):
+        controller.stores.pools.put(pool.key, pool)
     await controller.reconcile(web.key)
-    assert enqueued == [(other.key, WAKE_SECONDS)]
+    assert enqueued == ([(other.key, WAKE_SECONDS)] if waits else [])
     pauses.append(await controller.reconcile(other.key))
-    assert pauses == [PAUSE_SECONDS, None]
+    assert [each == PAUSE_SECONDS for each in pauses] == [waits, False]
+
+
+async def test_no_pool_waits_for_one_with_a_disk_conflict() -> None:
+    """It updates a VM without giving it a new disk, and the oldest pool may create its VMs."""
+    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    verbs, pauses = list[str](), list[float | None]()
+
+    class Writer(FakeWriter):
+        async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
+            if snapshot.pool.name == other.name:
+                verbs.extend(each.verb for each in plan.actions)
+                pauses.append(await controller.reconcile(("default", "web")))
+            return PoolOutcome()
+
+    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
+    outdated = vm("other-1", owner_uid=other.uid, owner_name=other.name, disks=("root-1",), vmi_exists=False)
+    controller.stores.pools.put(other.key, other)
+    controller.stores.vms.put(outdated.key, outdated)
+    await controller.reconcile(other.key)
+    assert "Update" in verbs
+    assert pauses == [None]
+
+
+@pytest.mark.parametrize("at", ["plan", "expensive plan", "status", "write"])
+async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconcile(at: str) -> None:
+    reached, refused, web = list[str](), list[frozenset[str]](), a_pool(3, autohealing={})
+
+    def reach(step: str) -> None:
+        if step == at and step not in reached:
+            controller.stores.pools.drop(web.key)
+            controller.changes.pool_changed(lambda key, pause: None, web, None)
+        reached.append(step)
+
+    class Planner(InlinePlanner):
+        async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+            if function.__name__ == "decide":
+                reach(at if "plan" in at else "plan")
+                if at == "expensive plan":
+                    raise PlanTooExpensive(5.0)
+            return await super().run(of, function, *arguments, **named)
+
+    class Statuses(RecordedStatuses):
+        async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
+            reach("status")
+            await super().write(view, fresh, last)
+
+    class Writer(FakeWriter):
+        async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
+            reach("write")
+            await self.batches.send(snapshot.pool, [each for each in plan.actions if isinstance(each, Heal)], refuse)
+            refused.append(self.batches.refused(web.uid))
+            return PoolOutcome()
+
+    async def refuse(action: Heal) -> None:
+        raise Invalid("no")
+
+    writer = Writer(lambda plan: PoolOutcome())
+    writer.batches = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0, passing=(Invalid,))
+    writer.statuses = Statuses()
+    controller = controlled(writer, CollectorRegistry())
+    controller.planner = Planner()
+    await controller.reconcile(web.key)
+    assert at in reached
+    assert refused == ([] if at == "expensive plan" else [{"u-web-1"}])
+    assert not controller.records.memories
+    assert not writer.batches.refused(web.uid)
 
 
 async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> None:

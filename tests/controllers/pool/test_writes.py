@@ -36,6 +36,11 @@ def test_an_action_knows_what_belongs_to_it(kind: type[Action]) -> None:
     assert recorded_or_hidden != (True, False), "the decisions log has only what a plan shows"
 
 
+def test_other_pools_wait_for_actions_that_name_disks_of_a_template() -> None:
+    """Snapshots, restarts, deletions, budgets and labels give no VM a disk that another pool could give to its own."""
+    assert {each for each in WRITES if each.names_disks} == {actions.Create, actions.Update}
+
+
 @pytest.mark.parametrize(
     ("first", "then", "why"),
     [

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from controllers.pool.apply import PoolWriter
 from controllers.pool.memory import PoolRecords
 from controllers.pool.metrics import PoolMetrics
-from controllers.pool.observed_disks import others_with_disks_of, waiting_for_disks_of
+from controllers.pool.observed_disks import others_with_disks, waiting_for_disks_of
 from controllers.pool.outages import open_outages
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.revisions import Revision
@@ -65,8 +65,10 @@ class PoolChanges:
         for key in set[Key]().union(*map(_pools_of, views)):
             enqueue(key, 0 if at_once else self._gather_seconds(key))
         if old is None or new is None or new.disks != old.disks:
-            for key in set[Key]().union(*(others_with_disks_of(self.stores, vm) for vm in views)):
-                enqueue(key, GATHER_SECONDS)
+            for vm in views:
+                disks = [(vm.namespace, disk) for disk in vm.disks]
+                for key in set(others_with_disks(self.stores, disks, vm.owner_uid)):
+                    enqueue(key, GATHER_SECONDS)
 
     def _gather_seconds(self, key: Key) -> float:
         return max(GATHER_SECONDS, GATHER_FACTOR * self.planner.seconds(("pool", key)))
@@ -173,8 +175,11 @@ class PoolChanges:
     def data_volumes_served(self, enqueue: Enqueue) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disks())
 
-    def data_volume_changed(self, enqueue: Enqueue, key: Key) -> None:
+    def data_volume_changed(self, enqueue: Enqueue, key: Key, *, gone: bool = False) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disk(key))
+        # An update may have waited for the name of a disk that another VM had owned.
+        for pool in set(others_with_disks(self.stores, [key])) if gone else ():
+            enqueue(pool, GATHER_SECONDS)
 
     def _enqueue_waiting(self, enqueue: Enqueue, vms: Iterable[VM]) -> None:
         for vm in vms:

@@ -95,6 +95,7 @@ class PoolController:
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
         self.stores.revisions.forget(key)
+        self.stores.former_disks.set(key, frozenset())
         return None
 
     def observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
@@ -104,6 +105,7 @@ class PoolController:
         memory = self.records.memory(pool)
         snapshot = observe(self.stores, key, synced=True, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
+        self.stores.former_disks.set(key, snapshot.disks - pool.disks)
         synced = self.records.synced(self._writers(pool, snapshot))
         leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
         snapshot = replace(snapshot, synced=synced, refused=self.writer.batches.refused(pool.uid), leaving=leaving)

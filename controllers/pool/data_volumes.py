@@ -4,13 +4,15 @@ from collections.abc import AsyncIterator, Hashable, Iterator
 from sys import intern
 from typing import NamedTuple
 
+from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import DATA_VOLUMES, Source
 from controllers.shared.vmi import text
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import Key, object_key
+from poolhouse.runtime.resource import VMS, Key, object_key
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
 """CDI's annotation of a DataVolume whose claim has its data.
@@ -55,6 +57,9 @@ class DiskState(NamedTuple):
     left: bool = False
     """whether it is `is_left`"""
     key: Key = ("", "")
+    vm: str = ""
+    """the name of the VM that owns it, which may no longer have it in its spec"""
+    vm_uid: str = ""
 
     @property
     def unseen(self) -> bool:
@@ -81,16 +86,20 @@ def parse_disk_state(volume: Json) -> DiskState:
     stopped = (found[kind] for kind in ("Running", "Bound") if kind in found and found[kind].get("status") == "False")
     message = next((text(each, "message") for each in stopped if each.get("message")), "")
     phase = text(volume, "status", "phase")
-    left, key = is_left(volume.get("metadata") or {}), object_key(volume)
-    return DiskState(intern(phase), intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else "", left, key)
+    left, key, owner = is_left(volume.get("metadata") or {}), object_key(volume), controller_of(volume) or {}
+    vm, uid = (owner["name"], owner["uid"]) if owner.get("kind") == VMS.kind else ("", "")
+    message = intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else ""
+    return DiskState(intern(phase), message, left, key, intern(vm), intern(uid))
 
 
-def _by_namespace_if_left(state: DiskState) -> Iterator[Hashable]:
-    if state.left:
-        yield state.key[0]
+def _by_name_in_template(state: DiskState) -> Iterator[Hashable]:
+    """Those of VMs, and those that VMs have left, by (namespace, `root`) for `root-3`."""
+    name, ordinal = parent_and_ordinal(state.key[1])
+    if ordinal is not None and (state.left or state.vm_uid):
+        yield state.key[0], name
 
 
-DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"left": _by_namespace_if_left})
+DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"name": _by_name_in_template})
 
 
 def disk_state(volumes: OptionalInformer[DiskState], key: Key) -> DiskState | None:

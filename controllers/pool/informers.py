@@ -36,7 +36,7 @@ class Informers:
             SnapshotStores(self.snapshots, self.restores),
             Cluster(self.nodes.store, context.cluster_settings, self.budgets, context.replica_limit),
             disk_state=partial(disk_state, self.data_volumes),
-            left_disks=partial(self.data_volumes.by, "left"),
+            data_volumes_of=partial(self.data_volumes.by, "name"),
             instancetypes=KnownInstancetypes.of(api),
         )
 
@@ -54,5 +54,7 @@ class Informers:
         self.data_sources.subscribe_served(partial(changes.data_sources_served, enqueue))
         self.data_sources.subscribe_objects(lambda *found: changes.data_source_changed(enqueue, key_of(*found)))
         self.data_volumes.subscribe_served(partial(changes.data_volumes_served, enqueue))
-        self.data_volumes.subscribe_objects(lambda *found: changes.data_volume_changed(enqueue, key_of(*found)))
+        self.data_volumes.subscribe_objects(
+            lambda old, new: changes.data_volume_changed(enqueue, key_of(old, new), gone=new is None)
+        )
         self.kubevirts.subscribe(partial(changes.cluster_changed, enqueue))

@@ -2,10 +2,11 @@
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 
 from controllers.pool.cluster import Cluster
 from controllers.pool.collected_disks import find_collected
-from controllers.pool.data_volumes import DiskState, disk_states
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, disk_states
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
@@ -15,7 +16,6 @@ from controllers.pool.vm_snapshots import SnapshotStores
 from controllers.shared.image_sources import ImageSources
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
-from poolhouse.runtime.resource import Key
 
 
 async def list_stores(api: Api, namespace: str) -> Stores:
@@ -36,15 +36,16 @@ async def list_stores(api: Api, namespace: str) -> Stores:
     )
     found = replace(found, instancetypes=KnownInstancetypes.of(api))
     waits = any(found.waiting_for_disks())
-    states = dict[Key, DiskState]()
+    states = DATA_VOLUME_SOURCE.store()
     if waits or any(pool.disk_names for pool in valid):
         try:
-            states = {key: state async for key, state in disk_states(api, namespace)}
+            async for key, state in disk_states(api, namespace):
+                states.put(key, state)
         except (Forbidden, NotFound):
             if waits:
                 raise
-    found = replace(found, left_disks=lambda _: states.values())
+    found = replace(found, data_volumes_of=partial(states.by, "name"))
     if waits:
-        found = replace(found, disk_state=lambda key: states.get(key, DiskState()))
+        found = replace(found, disk_state=lambda key: states.get(key) or DiskState())
         found.collected.update(await find_collected(api, found.without_data_volume()))
     return found

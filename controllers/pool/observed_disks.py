@@ -10,7 +10,7 @@ from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vm import DATA_VOLUME_ERROR, VM, RetainedDisk
+from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.resource import Key
 
@@ -37,16 +37,18 @@ def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
             yield from (other.key for other in stores.pools.by("disk", disk))
 
 
-def others_with_disks_of(stores: Stores, vm: VM) -> set[Key]:
-    """Other pools that could create VMs with disks of the same names, or whose VMs have these disks."""
-    names = {name for name, ordinal in map(parent_and_ordinal, vm.disks) if ordinal is not None}
-    pools = (oldest_with(stores, (vm.namespace, name)) for name in names)
-    places = ((vm.namespace, disk) for disk in vm.disks)
-    users = (other for place in places for other in stores.vms.first_of("disk_if_owned", place, MAX_USERS))
-    return {
-        *(pool.key for pool in pools if pool is not None and pool.uid != vm.owner_uid),
-        *((other.namespace, other.pool_name) for other in users if other.owner_uid != vm.owner_uid),
-    }
+def others_with_disks(stores: Stores, disks: Iterable[Key], owner_uid: str = "") -> Iterator[Key]:
+    """Pools without this UID that could create VMs with these disks, or whose VMs have them."""
+    for namespace, disk in disks:
+        name, ordinal = parent_and_ordinal(disk)
+        if ordinal is not None:
+            former = map(stores.pools.get, stores.former_disks.pools((namespace, name)))
+            for pool in (oldest_with(stores, (namespace, name)), *former):
+                if pool is not None and pool.uid != owner_uid:
+                    yield pool.key
+        for vm in stores.vms.first_of("disk_if_owned", (namespace, disk), MAX_USERS):
+            if vm.owner_uid != owner_uid:
+                yield vm.namespace, vm.pool_name
 
 
 def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
@@ -77,22 +79,37 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
 
 def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk]) -> dict[str, str]:
     """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
-    VM uses. The other pool may be an earlier pool of the same name."""
+    VM uses. The other pool may be an earlier pool of the same name.
+
+    A VM owns a disk also after an update has taken the disk out of its spec: its guest has it until the next start, and
+    it is deleted with the VM."""
     pool = snapshot.pool
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    vms = {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values()
-    for vm in vms:
+    used = set[str]()
+    for vm in {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values():
+        used.update(vm.disks)
         if vm.owner_uid != pool.uid:
             found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
-    left = {state.key[1] for state in stores.left_disks(pool.namespace) if state.left}
-    for vm in vms if left else ():
-        left.difference_update(vm.disks)
-    of_pool = (disk for disk in left if (pool.namespace, parent_and_ordinal(disk)[0]) in snapshot.disks)
-    return found | dict.fromkeys(of_pool, "which a deleted VM has left")
+    for state in (each for disk in snapshot.disks for each in stores.data_volumes_of(disk)):
+        _, name = state.key
+        if state.left and name not in used:
+            found[name] = "which a deleted VM has left"
+        elif state.vm_uid and not _is_of(stores, pool, state):
+            found.setdefault(name, f"which is VM {state.vm}'s")
+    return found
+
+
+def _is_of(stores: Stores, pool: Pool, state: DiskState) -> bool:
+    """Whether the VM that owns the DataVolume is one of the pool. A VM that is gone is known by its name: the garbage
+    collector deletes the DataVolume later, and the pool waits for that."""
+    vm = stores.vms.get((pool.namespace, state.vm))
+    if vm is not None and vm.uid == state.vm_uid:
+        return vm.owner_uid == pool.uid
+    return parent_and_ordinal(state.vm)[0] == pool.name
 
 
 def taken_by_disks(snapshot: PoolSnapshot, disks: Iterable[str]) -> frozenset[int]:

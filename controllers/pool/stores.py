@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from controllers.pool.cluster import Cluster
 from controllers.pool.data_volumes import DiskState
+from controllers.pool.former_disks import FormerDisks
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.migration_queue import LiveUpdates, MigrationQueue
@@ -30,9 +31,10 @@ class Stores:
     cluster: Cluster = field(default_factory=Cluster)
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
-    left_disks: Callable[[str], Iterable[DiskState]] = lambda namespace: ()
-    """Returns the DataVolumes of a namespace that deleted VMs have left."""
+    data_volumes_of: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
+    """Returns the DataVolumes that VMs own or have left, by namespace and name in a template."""
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
+    former_disks: FormerDisks = field(default_factory=FormerDisks, repr=False, compare=False)
     collected: set[Key] = field(default_factory=set, compare=False)
     """Disks that have their data, and no DataVolume any more."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)

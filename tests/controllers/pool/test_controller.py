@@ -660,6 +660,46 @@ def test_a_pool_is_reconciled_when_the_disks_of_another_change(
     assert {name for _, name in keys} == enqueued
 
 
+FREE = ("default", "root-9")
+LONE = vm("db", disks=("root-9",), owner_uid="", owner_name="")
+
+
+@pytest.mark.parametrize(
+    ("change", "enqueued"),
+    [
+        pytest.param(lambda to, enqueue: to.vm_changed(enqueue, LONE, None), {"web"}, id="its VM is gone"),
+        pytest.param(
+            lambda to, enqueue: to.data_volume_changed(enqueue, FREE, gone=True),
+            {"web"},
+            id="it is gone",
+        ),
+        pytest.param(lambda to, enqueue: to.data_volume_changed(enqueue, FREE), set(), id="its import goes on"),
+        pytest.param(
+            lambda to, enqueue: to.data_volume_changed(enqueue, ("default", "logs-1"), gone=True), set(), id="another"
+        ),
+        pytest.param(lambda to, enqueue: to.vm_changed(enqueue, vm(1), None), {"web"}, id="its own VM is gone"),
+    ],
+)
+def test_a_pool_is_reconciled_when_a_disk_of_its_former_template_is_free(
+    change: Callable[[PoolChanges, Callable[[Key, float], None]], None], enqueued: set[str]
+) -> None:
+    """An update that takes a disk's name back may have waited for it."""
+    held: dict[str, Any] = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
+    web = a_pool(3, template=template(dataVolumeTemplates=[]), **held)
+    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller.stores.revisions.stored.put(("default", OLD.name), replace(OLD, disks=(("root", "h"),)))
+    controller.stores.pools.put(web.key, web)
+    controller.observe(web.key)
+    change(controller.changes, lambda key, pause: keys.append(key))
+    assert {name for _, name in keys} == enqueued
+    assert len(keys) <= 1, "once"
+    controller.stores.pools.put(web.key, replace(web, status=PoolStatus()))
+    controller.observe(web.key)
+    keys.clear()
+    controller.changes.data_volume_changed(lambda key, pause: keys.append(key), FREE, gone=True)
+    assert not keys, "no VM gets the former template now"
+
+
 async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
     controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
 

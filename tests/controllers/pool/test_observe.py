@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.data_volumes import DiskState, is_left, parse_disk_state
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, is_left, parse_disk_state
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -31,6 +32,13 @@ def stores(*pools: Pool) -> Stores:
     for pool in pools:
         found.pools.put(pool.key, pool)
     return found
+
+
+def with_data_volumes(stores: Stores, *states: DiskState) -> Stores:
+    volumes = DATA_VOLUME_SOURCE.store()
+    for each in states:
+        volumes.put(each.key, each)
+    return replace(stores, data_volumes_of=partial(volumes.by, "name"))
 
 
 def left_disk(namespace: str, name: str) -> DiskState:
@@ -200,10 +208,7 @@ def test_the_condition_names_vms_that_share_a_disk(own: VM, stranger: VM | Retai
 def test_a_new_vm_gets_no_disk_that_another_has_left(
     left: tuple[str, ...], others: tuple[VM, ...], expected: str
 ) -> None:
-    found = replace(
-        stores(WEB),
-        left_disks=lambda namespace: [left_disk(namespace, name) for name in left],
-    )
+    found = with_data_volumes(stores(WEB), *(left_disk("default", name) for name in left))
     for each in others:
         found.vms.put(each.key, each)
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
@@ -211,8 +216,41 @@ def test_a_new_vm_gets_no_disk_that_another_has_left(
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [expected]
 
 
+OTHERS = vm("other-1", uid="other", disks=("new-1",), owner_uid="u-other", owner_name="other")
+"""an update has taken the disk root-1 out of its spec"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid", "others", "made"),
+    [
+        pytest.param("other-1", "other", (OTHERS,), "web-2", id="a VM of another pool had it before an update"),
+        pytest.param("db", "db", (vm("db", uid="db", owner_uid="", owner_name=""),), "web-2", id="a lone VM had it"),
+        pytest.param("other-1", "gone", (OTHERS,), "web-2", id="an earlier VM of that name owned it"),
+        pytest.param("web-1", "gone", (), "web-1", id="an earlier VM of our name owned it, which the pool waits for"),
+        pytest.param("", "", (OTHERS,), "web-1", id="it is no VM's"),
+    ],
+)
+def test_a_new_vm_gets_no_disk_that_another_vm_owns(owner: str, uid: str, others: tuple[VM, ...], made: str) -> None:
+    state = DiskState("Succeeded", key=("default", "root-1"), vm=owner, vm_uid=uid)
+    found = with_data_volumes(stores(WEB), state)
+    for each in others:
+        found.vms.put(each.key, each)
+    observed = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(observed, PoolSnapshot)
+    assert [each.name for each in plan(observed, NOW).actions if isinstance(each, Create)] == [made]
+
+
+def test_a_vm_keeps_a_disk_that_it_owns() -> None:
+    own = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid=vm(1).uid)
+    found = with_data_volumes(stores(WEB), own)
+    found.vms.put(vm(1).key, vm(1, disks=("old-1",)))
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert state.foreign_disks == {}
+
+
 def test_a_vm_keeps_a_disk_whose_owner_is_lost() -> None:
-    found = replace(stores(WEB), left_disks=lambda namespace: [left_disk(namespace, "root-1")])
+    found = with_data_volumes(stores(WEB), left_disk("default", "root-1"))
     found.vms.put(vm(1).key, vm(1))
     state = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(state, PoolSnapshot)

@@ -57,6 +57,8 @@ async def label(scope: Scope, value: str | None) -> None:
 def older(scope: Scope, devices: Json, **domain: Any) -> Json:
     spec = scope.vm_spec()
     inner = spec["template"]["spec"]
+    # The controllers write what the guest has while it shuts down. KubeVirt's default is 180 s.
+    inner["terminationGracePeriodSeconds"] = 3
     inner["domain"] |= domain
     inner["domain"]["devices"] = {name: value for name, value in devices.items() if value is not None}
     if "interfaces" not in inner["domain"]["devices"]:

@@ -68,7 +68,7 @@ class PoolChanges:
             for vm in views:
                 disks = [(vm.namespace, disk) for disk in vm.disks]
                 for key in set(others_with_disks(self.stores, disks, vm.owner_uid)):
-                    enqueue(key, GATHER_SECONDS)
+                    enqueue(key, self._gather_seconds(key))
 
     def _gather_seconds(self, key: Key) -> float:
         return max(GATHER_SECONDS, GATHER_FACTOR * self.planner.seconds(("pool", key)))
@@ -175,11 +175,11 @@ class PoolChanges:
     def data_volumes_served(self, enqueue: Enqueue) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disks())
 
-    def data_volume_changed(self, enqueue: Enqueue, key: Key, *, gone: bool = False) -> None:
+    def data_volume_changed(self, enqueue: Enqueue, key: Key, *, freed: bool = False) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disk(key))
         # An update may have waited for the name of a disk that another VM had owned.
-        for pool in set(others_with_disks(self.stores, [key])) if gone else ():
-            enqueue(pool, GATHER_SECONDS)
+        for pool in set(others_with_disks(self.stores, [key])) if freed else ():
+            enqueue(pool, self._gather_seconds(pool))
 
     def _enqueue_waiting(self, enqueue: Enqueue, vms: Iterable[VM]) -> None:
         for vm in vms:

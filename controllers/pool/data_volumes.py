@@ -47,6 +47,9 @@ _BEFORE_DATA = frozenset(
 in several stages has data. A DataVolume without a phase may be restored from a backup, with its claim."""
 
 
+NOBODY = False, "", ""
+
+
 class DiskState(NamedTuple):
     """The view of a DataVolume."""
 
@@ -60,6 +63,13 @@ class DiskState(NamedTuple):
     vm: str = ""
     """the name of the VM that owns it, which may no longer have it in its spec"""
     vm_uid: str = ""
+    kept_by: str = ""
+    """the UID of the pool that retains it"""
+
+    @property
+    def belongs_to(self) -> tuple[bool, str, str]:
+        """Whether a VM has left it, the VM that owns it, and the pool that retains it."""
+        return self.left, self.vm_uid, self.kept_by
 
     @property
     def unseen(self) -> bool:
@@ -89,14 +99,20 @@ def parse_disk_state(volume: Json) -> DiskState:
     left, key, owner = is_left(volume.get("metadata") or {}), object_key(volume), controller_of(volume) or {}
     vm, uid = (owner["name"], owner["uid"]) if owner.get("kind") == VMS.kind else ("", "")
     message = intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else ""
-    return DiskState(intern(phase), message, left, key, intern(vm), intern(uid))
+    kept_by = intern(text(volume, "metadata", "labels", meta.KEPT_BY))
+    return DiskState(intern(phase), message, left, key, vm, uid, kept_by)
 
 
 def _by_name_in_template(state: DiskState) -> Iterator[Hashable]:
-    """Those of VMs, and those that VMs have left, by (namespace, `root`) for `root-3`."""
+    """Those that a new VM must not get, by (namespace, `root`) for `root-3`."""
     name, ordinal = parent_and_ordinal(state.key[1])
-    if ordinal is not None and (state.left or state.vm_uid):
+    if ordinal is not None and state.belongs_to != NOBODY:
         yield state.key[0], name
+
+
+def frees_name(old: DiskState | None, new: DiskState | None) -> bool:
+    """Whether a disk of this name may be free after the change."""
+    return old is not None and old.belongs_to not in (NOBODY, new.belongs_to if new is not None else NOBODY)
 
 
 DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"name": _by_name_in_template})

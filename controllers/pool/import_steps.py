@@ -5,6 +5,7 @@ from typing import Literal
 
 from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
 from controllers.pool.pools import POOLS
+from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -111,7 +112,7 @@ def not_seen(source: Json, members: int) -> Wait | None:
     if not any(each.get("type") == "ReplicaPaused" and each.get("status") == "True" for each in conditions):
         return Wait("KubeVirt's controller has not confirmed the pause")
     if (seen := status.get("replicas") or 0) != members:
-        return Wait(f"KubeVirt's controller counts {seen} VMs of {members}")
+        return Wait(f"KubeVirt's controller counts {seen} of {count_noun(members, 'VM')}")
     return None
 
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from controllers.pool.changes import Enqueue, PoolChanges
 from controllers.pool.cluster import Cluster
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, disk_state
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, disk_state, frees_name
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SOURCE
@@ -55,6 +55,6 @@ class Informers:
         self.data_sources.subscribe_objects(lambda *found: changes.data_source_changed(enqueue, key_of(*found)))
         self.data_volumes.subscribe_served(partial(changes.data_volumes_served, enqueue))
         self.data_volumes.subscribe_objects(
-            lambda old, new: changes.data_volume_changed(enqueue, key_of(old, new), gone=new is None)
+            lambda old, new: changes.data_volume_changed(enqueue, key_of(old, new), freed=frees_name(old, new))
         )
         self.kubevirts.subscribe(partial(changes.cluster_changed, enqueue))

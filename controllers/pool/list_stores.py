@@ -37,7 +37,7 @@ async def list_stores(api: Api, namespace: str) -> Stores:
     found = replace(found, instancetypes=KnownInstancetypes.of(api))
     waits = any(found.waiting_for_disks())
     states = DATA_VOLUME_SOURCE.store()
-    if waits or any(pool.disk_names for pool in valid):
+    if waits or any(pool.disk_names for pool in valid) or any(each.disks for each in revisions.result().all()):
         try:
             async for key, state in disk_states(api, namespace):
                 states.put(key, state)

@@ -102,7 +102,7 @@ class PoolMemory(Memory):
         snapshot = replace(
             snapshot,
             budget_refusal=self.refused_budget.seen(now),
-            recently_deleted=names.to_check(now),
+            recently_deleted=snapshot.recently_deleted | names.to_check(now),
             waited_for=frozenset(
                 name for name in names.waited_for() if ordinal_of(pool.name, name) not in snapshot.taken_ordinals
             ),

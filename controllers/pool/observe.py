@@ -3,7 +3,13 @@
 from dataclasses import replace
 
 from controllers.pool.migration_queue import MigrationQueue, may_wait
-from controllers.pool.observed_disks import disk_conflict, foreign_disks, taken_by_disks, unready_disks
+from controllers.pool.observed_disks import (
+    disk_conflict,
+    disks_to_be_deleted,
+    foreign_disks,
+    taken_by_disks,
+    unready_disks,
+)
 from controllers.pool.outages import open_outages
 from controllers.pool.pools import InvalidPool, Pool, resolve_max_unavailable
 from controllers.pool.snapshot import PoolSnapshot
@@ -55,9 +61,11 @@ def observe(
         failure=failure,
         burst=burst,
     )
-    foreign = foreign_disks(stores, found, retained)
+    foreign, deleted = foreign_disks(stores, found, retained), disks_to_be_deleted(stores, found)
     taken = taken_by_disks(found, foreign) | {vm.ordinal for vm in of_name if vm.ordinal is not None}
-    return stores.instancetypes.expanded(replace(found, foreign_disks=foreign, taken_ordinals=taken))
+    return stores.instancetypes.expanded(
+        replace(found, foreign_disks=foreign, taken_ordinals=taken, recently_deleted=deleted)
+    )
 
 
 def _within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:

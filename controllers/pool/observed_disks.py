@@ -9,8 +9,8 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
-from controllers.shared.names import parent_and_ordinal
-from controllers.shared.vm import DATA_VOLUME_ERROR, RetainedDisk
+from controllers.shared.names import name_of, parent_and_ordinal
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM, RetainedDisk
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.resource import Key
 
@@ -83,33 +83,53 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
 
     A VM owns a disk also after an update has taken the disk out of its spec: its guest has it until the next start, and
     it is deleted with the VM."""
-    pool = snapshot.pool
+    pool, used = snapshot.pool, set[str]()
     found = {
         disk.name: f"retained for VM {disk.retained_for} of another pool"
         for disk in retained
         if disk.retained_by != pool.uid
     }
-    used = set[str]()
     for vm in {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values():
         used.update(vm.disks)
         if vm.owner_uid != pool.uid:
             found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
-    for state in (each for disk in snapshot.disks for each in stores.data_volumes_of(disk)):
-        _, name = state.key
+    for state in _data_volumes(stores, snapshot):
+        name, owner = state.key[1], _owner_of(stores, state)
         if state.left and name not in used:
             found[name] = "which a deleted VM has left"
-        elif state.vm_uid and not _is_of(stores, pool, state):
+        elif state.kept_by not in ("", pool.uid):
+            found.setdefault(name, "retained by another pool")
+        elif state.vm_uid and (owner.owner_uid != pool.uid if owner else _former_pool(state) != pool.name):
             found.setdefault(name, f"which is VM {state.vm}'s")
     return found
 
 
-def _is_of(stores: Stores, pool: Pool, state: DiskState) -> bool:
-    """Whether the VM that owns the DataVolume is one of the pool. A VM that is gone is known by its name: the garbage
-    collector deletes the DataVolume later, and the pool waits for that."""
-    vm = stores.vms.get((pool.namespace, state.vm))
-    if vm is not None and vm.uid == state.vm_uid:
-        return vm.owner_uid == pool.uid
-    return parent_and_ordinal(state.vm)[0] == pool.name
+def disks_to_be_deleted(stores: Stores, snapshot: PoolSnapshot) -> frozenset[str]:
+    """The names of the pool's VMs that wait for the garbage collector: an earlier VM of the pool owned a disk of that
+    number, and is gone."""
+    pool = snapshot.pool
+    gone = (
+        parent_and_ordinal(state.key[1])[1]
+        for state in _data_volumes(stores, snapshot)
+        if state.vm_uid and _owner_of(stores, state) is None and _former_pool(state) == pool.name
+    )
+    return frozenset(name_of(pool.name, ordinal) for ordinal in gone if ordinal is not None)
+
+
+def _data_volumes(stores: Stores, snapshot: PoolSnapshot) -> Iterator[DiskState]:
+    for disk in snapshot.disks:
+        yield from stores.data_volumes_of(disk)
+
+
+def _owner_of(stores: Stores, state: DiskState) -> VM | None:
+    """The VM that owns the DataVolume; None if it is gone."""
+    vm = stores.vms.get((state.key[0], state.vm)) if state.vm_uid else None
+    return vm if vm is not None and vm.uid == state.vm_uid else None
+
+
+def _former_pool(state: DiskState) -> str:
+    """The name of the pool that the owner had, by the owner's name."""
+    return parent_and_ordinal(state.vm)[0]
 
 
 def taken_by_disks(snapshot: PoolSnapshot, disks: Iterable[str]) -> frozenset[int]:

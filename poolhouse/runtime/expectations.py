@@ -29,6 +29,8 @@ TIMEOUT_SECONDS = 300.0
 @dataclass
 class _Expected:
     since: float
+    unsent: bool = False
+    """whether expectations were added since the last batch of writes"""
     creates: set[str] = field(default_factory=set)
     deletes: set[str] = field(default_factory=set)
 
@@ -58,14 +60,15 @@ class Expectations(Generic[O]):
             pass
         expected = self._owners.pop(owner, None) or _Expected(now)
         self._owners[owner] = expected
-        expected.since = now
+        expected.since, expected.unsent = now, True
         expected.creates |= set(creates)
         expected.deletes |= set(deletes)
         self._fulfil(owner)
 
     @contextmanager
     def writing(self, owner: O, clock: Callable[[], float]) -> Iterator[None]:
-        """The timeout of the owner's expectations begins after this time."""
+        """The timeout of expectations that were added for these writes begins after this time. Writes without
+        expectations do not delay it: one that fails again and again would otherwise hold the owner."""
         self._writing[owner] = self._writing.get(owner, 0) + 1
         try:
             yield
@@ -73,9 +76,13 @@ class Expectations(Generic[O]):
             self._writing[owner] -= 1
             if not self._writing[owner]:
                 del self._writing[owner]
-            if expected := self._owners.pop(owner, None):
-                self._owners[owner] = expected
-                expected.since = clock()
+                self._written(owner, clock())
+
+    def _written(self, owner: O, now: float) -> None:
+        expected = self._owners.get(owner)
+        if expected is not None and expected.unsent:
+            self._owners[owner] = self._owners.pop(owner)
+            expected.since, expected.unsent = now, False
 
     def creation_observed(self, owner: O, name: str) -> None:
         self._fulfil(owner, creates=(name,))

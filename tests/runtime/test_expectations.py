@@ -116,3 +116,15 @@ def test_an_empty_expectation_is_satisfied() -> None:
     e = expectations()
     e.expect("pool", now=0)
     assert e.satisfied("pool", now=0)
+
+
+def test_other_writes_of_an_owner_do_not_delay_the_timeout() -> None:
+    """A write that is refused again and again would hold the owner for ever after a lost one."""
+    e = expectations()
+    e.expect("pool", creates=["a"], now=0)
+    with e.writing("pool", lambda: 10.0):
+        pass
+    assert e.wait_seconds("pool", now=10) == 300
+    with e.writing("pool", lambda: 100.0):
+        pass
+    assert e.wait_seconds("pool", now=100) == 210

@@ -669,13 +669,13 @@ LONE = vm("db", disks=("root-9",), owner_uid="", owner_name="")
     [
         pytest.param(lambda to, enqueue: to.vm_changed(enqueue, LONE, None), {"web"}, id="its VM is gone"),
         pytest.param(
-            lambda to, enqueue: to.data_volume_changed(enqueue, FREE, gone=True),
+            lambda to, enqueue: to.data_volume_changed(enqueue, FREE, freed=True),
             {"web"},
             id="it is gone",
         ),
         pytest.param(lambda to, enqueue: to.data_volume_changed(enqueue, FREE), set(), id="its import goes on"),
         pytest.param(
-            lambda to, enqueue: to.data_volume_changed(enqueue, ("default", "logs-1"), gone=True), set(), id="another"
+            lambda to, enqueue: to.data_volume_changed(enqueue, ("default", "logs-1"), freed=True), set(), id="another"
         ),
         pytest.param(lambda to, enqueue: to.vm_changed(enqueue, vm(1), None), {"web"}, id="its own VM is gone"),
     ],
@@ -696,7 +696,7 @@ def test_a_pool_is_reconciled_when_a_disk_of_its_former_template_is_free(
     controller.stores.pools.put(web.key, replace(web, status=PoolStatus()))
     controller.observe(web.key)
     keys.clear()
-    controller.changes.data_volume_changed(lambda key, pause: keys.append(key), FREE, gone=True)
+    controller.changes.data_volume_changed(lambda key, pause: keys.append(key), FREE, freed=True)
     assert not keys, "no VM gets the former template now"
 
 

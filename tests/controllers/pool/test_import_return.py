@@ -344,7 +344,7 @@ def test_kubevirt_finds_the_revision_of_each_vm_and_none_of_an_earlier_pool() ->
         pytest.param({}, Wait("KubeVirt's controller has not confirmed the pause"), id="no status"),
         pytest.param(
             {"conditions": [{"type": "ReplicaPaused", "status": "True"}], "replicas": 1},
-            Wait("KubeVirt's controller counts 1 VMs of 2"),
+            Wait("KubeVirt's controller counts 1 of 2 VMs"),
             id="it has not seen all VMs",
         ),
         pytest.param(
@@ -448,6 +448,6 @@ def test_an_unfinished_import_is_resumed_at_kubevirt_when_all_vms_are_seen() -> 
     seen = {"conditions": [{"type": "ReplicaPaused", "status": "True"}], "replicas": 1}
     begun = replace(observed, source={**source, "status": seen}, target=target, vms=vms, vmis=())
     assert not is_imported(begun)
-    assert take_back(begun) == Wait("KubeVirt's controller counts 1 VMs of 2")
+    assert take_back(begun) == Wait("KubeVirt's controller counts 1 of 2 VMs")
     all_seen = replace(begun, source={**source, "status": {**seen, "replicas": 2}})
     assert only(take_back(all_seen)).body == {"spec": {"paused": None, "autohealing": {}}}

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, is_left, parse_disk_state
+from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, frees_name, is_left, parse_disk_state
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -216,28 +216,43 @@ def test_a_new_vm_gets_no_disk_that_another_has_left(
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [expected]
 
 
+def owned(vm: str, uid: str) -> Json:
+    return {"vm": vm, "vm_uid": uid}
+
+
 OTHERS = vm("other-1", uid="other", disks=("new-1",), owner_uid="u-other", owner_name="other")
 """an update has taken the disk root-1 out of its spec"""
 
 
 @pytest.mark.parametrize(
-    ("owner", "uid", "others", "made"),
+    ("fields", "others", "made", "after_deletion"),
     [
-        pytest.param("other-1", "other", (OTHERS,), "web-2", id="a VM of another pool had it before an update"),
-        pytest.param("db", "db", (vm("db", uid="db", owner_uid="", owner_name=""),), "web-2", id="a lone VM had it"),
-        pytest.param("other-1", "gone", (OTHERS,), "web-2", id="an earlier VM of that name owned it"),
-        pytest.param("web-1", "gone", (), "web-1", id="an earlier VM of our name owned it, which the pool waits for"),
-        pytest.param("", "", (OTHERS,), "web-1", id="it is no VM's"),
+        pytest.param(
+            owned("other-1", "other"), (OTHERS,), "web-2", False, id="another pool's VM had it before an update"
+        ),
+        pytest.param(
+            owned("db", "db"), (vm("db", uid="db", owner_uid="", owner_name=""),), "web-2", False, id="a lone VM had it"
+        ),
+        pytest.param(owned("other-1", "gone"), (OTHERS,), "web-2", False, id="an earlier VM of that name owned it"),
+        pytest.param(owned("web-1", "gone"), (), "web-1", True, id="an earlier VM of our name owned it"),
+        pytest.param(owned("web-3", "gone"), (), "web-1", True, id="an earlier VM of the pool owned it"),
+        pytest.param({"kept_by": "u-other"}, (), "web-2", False, id="another pool retains it"),
+        pytest.param({"kept_by": "u-web"}, (), "web-1", False, id="the pool retains it"),
+        pytest.param({}, (OTHERS,), "web-1", False, id="it is no VM's"),
     ],
 )
-def test_a_new_vm_gets_no_disk_that_another_vm_owns(owner: str, uid: str, others: tuple[VM, ...], made: str) -> None:
-    state = DiskState("Succeeded", key=("default", "root-1"), vm=owner, vm_uid=uid)
+def test_a_new_vm_gets_no_disk_that_another_vm_owns(
+    fields: Json, others: tuple[VM, ...], made: str, after_deletion: bool
+) -> None:
+    """`after_deletion`: its creation waits until the garbage collector has deleted the disk."""
+    state = DiskState("Succeeded", key=("default", "root-1"), **fields)
     found = with_data_volumes(stores(WEB), state)
     for each in others:
         found.vms.put(each.key, each)
     observed = observe(found, WEB.key, synced=True, failure=None, burst=250)
     assert isinstance(observed, PoolSnapshot)
-    assert [each.name for each in plan(observed, NOW).actions if isinstance(each, Create)] == [made]
+    creates = [each for each in plan(observed, NOW).actions if isinstance(each, Create)]
+    assert [(each.name, each.after_deletion) for each in creates] == [(made, after_deletion)]
 
 
 def test_a_vm_keeps_a_disk_that_it_owns() -> None:
@@ -434,3 +449,24 @@ def test_the_vmis_that_the_pools_budget_leaves_out(found: VM, of_vmi: Json, is_l
     seen = replace(vmi("web-1", phase="Running", ready=True), **{"owner_uid": found.uid, **LABELLED, **of_vmi})
     given.vmis.put(seen.key, seen)
     assert given.foreign_vmis(WEB) == ((seen.uid,) if is_left_out else ())
+
+
+MINE = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid="u")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "freed"),
+    [
+        pytest.param(None, MINE, False, id="it comes"),
+        pytest.param(MINE, None, True, id="it goes"),
+        pytest.param(MINE, MINE._replace(phase="Paused"), False, id="another phase"),
+        pytest.param(MINE, MINE._replace(vm="", vm_uid=""), True, id="it loses its owner"),
+        pytest.param(MINE, MINE._replace(vm_uid="new"), True, id="it was created again"),
+        pytest.param(
+            left_disk("default", "root-1"), MINE._replace(vm="", vm_uid=""), True, id="nobody has left it now"
+        ),
+        pytest.param(MINE._replace(vm="", vm_uid=""), None, False, id="nobody's disk goes"),
+    ],
+)
+def test_a_change_that_may_free_a_disks_name(old: DiskState | None, new: DiskState | None, freed: bool) -> None:
+    assert frees_name(old, new) is freed

@@ -95,7 +95,7 @@ class PoolController:
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
         self.stores.revisions.forget(key)
-        self.stores.former_disks.set(key, frozenset())
+        self.stores.note_former_disks(key, frozenset())
         return None
 
     def observe(self, key: Key) -> PoolSnapshot | InvalidPool | None:
@@ -105,7 +105,7 @@ class PoolController:
         memory = self.records.memory(pool)
         snapshot = observe(self.stores, key, synced=True, failure=memory.failure, burst=self.burst)
         assert isinstance(snapshot, PoolSnapshot)
-        self.stores.former_disks.set(key, snapshot.disks - pool.disks)
+        self.stores.note_former_disks(key, snapshot.disks - pool.disks)
         synced = self.records.synced(self._writers(pool, snapshot))
         leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
         snapshot = replace(snapshot, synced=synced, refused=self.writer.batches.refused(pool.uid), leaving=leaving)
@@ -114,29 +114,24 @@ class PoolController:
     def _writers(self, pool: Pool, snapshot: PoolSnapshot) -> set[str]:
         """UIDs of the pools whose writes the stores must show: this pool, and pools that had the same disk names when
         they wrote. Otherwise two pools could use a name at the same time. This pool is reconciled again when another
-        one has written. A pool with a conflict creates no disk, and waits for no other."""
-        if snapshot.disk_conflict is not None:
-            return {pool.uid}
-        others = self.disk_writers.of(snapshot.disks) - {pool.uid}
+        one has written."""
+        others = self.disk_writers.of(snapshot.new_disks) - {pool.uid}
         self.disk_writers.wait(pool.key, others)
         return {pool.uid, *others}
 
     async def _reconcile(self, snapshot: PoolSnapshot) -> float | None:
         pool, now, memory = snapshot.pool, self.now(), self.records.memory(snapshot.pool)
-        disks = snapshot.disks
+        disks = snapshot.new_disks
         self.metrics.follow(pool.key)
         measured, ended = len(memory.measurements), len(snapshot.ended_vmis)
-        # A pool with a conflict creates no disk.
-        if snapshot.disk_conflict is None and (pause := self.disk_writers.pause(pool.uid, disks)):
+        if pause := self.disk_writers.pause(pool.uid, disks):
             return pause
         with self.disk_writers.planning() as written:
             decided = await self._decide(snapshot, now)
         snapshot = decided.snapshot
-        creates_disks = snapshot.disk_conflict is None
-        if creates_disks and not written.isdisjoint(disks):
+        if not written.isdisjoint(disks):
             return 0.0  # another pool may have used a name of a disk that the snapshot shows as free
-        others_wait = creates_disks and decided.plan.names_disks
-        with self.disk_writers.writing(pool.uid, disks) if others_wait else nullcontext():
+        with self.disk_writers.writing(pool.uid, disks) if disks and decided.plan.names_disks else nullcontext():
             if decided.before_healing is not None:
                 await self._remember_healing(pool, decided.before_healing)
             report(self.writer.events, snapshot, decided.invalid_scale_in, memory, self.clock(), self.now())

@@ -5,10 +5,11 @@ from dataclasses import replace
 from controllers.pool.migration_queue import MigrationQueue, may_wait
 from controllers.pool.observed_disks import (
     disk_conflict,
-    disks_to_be_deleted,
     foreign_disks,
+    owned_disks,
     taken_by_disks,
     unready_disks,
+    waiting_for_deletion,
 )
 from controllers.pool.outages import open_outages
 from controllers.pool.pools import InvalidPool, Pool, resolve_max_unavailable
@@ -61,7 +62,8 @@ def observe(
         failure=failure,
         burst=burst,
     )
-    foreign, deleted = foreign_disks(stores, found, retained), disks_to_be_deleted(stores, found)
+    owned = owned_disks(stores, found)
+    foreign, deleted = foreign_disks(stores, found, retained, owned), waiting_for_deletion(pool, owned)
     taken = taken_by_disks(found, foreign) | {vm.ordinal for vm in of_name if vm.ordinal is not None}
     return stores.instancetypes.expanded(
         replace(found, foreign_disks=foreign, taken_ordinals=taken, recently_deleted=deleted)

@@ -17,8 +17,9 @@ from poolhouse.runtime.resource import Key
 CREATE_AT_ONCE = "kubevirt.io/immediate-data-volume-creation"
 """KubeVirt's annotation of VMs whose DataVolumes are created at once (the default) or at the first start."""
 MAX_USERS = 10
-"""The pools of so many VMs with a disk are reconciled when another VM gets or loses it: a tenant may give all VMs one
-disk. The condition DisksShared of a pool changes only if all other VMs with the disk are of this pool."""
+"""When another VM gets or loses a disk, the pools of so many VMs with the disk are reconciled, and so many pools whose
+former templates name it: a tenant may give all VMs one disk. The condition DisksShared of a pool changes only if all
+other VMs with the disk are of this pool."""
 
 
 def oldest_with(stores: Stores, disk: Key) -> Pool | None:
@@ -42,8 +43,8 @@ def others_with_disks(stores: Stores, disks: Iterable[Key], owner_uid: str = "")
     for namespace, disk in disks:
         name, ordinal = parent_and_ordinal(disk)
         if ordinal is not None:
-            former = map(stores.pools.get, stores.former_disks.pools((namespace, name)))
-            for pool in (oldest_with(stores, (namespace, name)), *former):
+            former = stores.former_disks.first_of("disk", (namespace, name), MAX_USERS)
+            for pool in (oldest_with(stores, (namespace, name)), *(stores.pools.get(each.pool) for each in former)):
                 if pool is not None and pool.uid != owner_uid:
                     yield pool.key
         for vm in stores.vms.first_of("disk_if_owned", (namespace, disk), MAX_USERS):
@@ -77,7 +78,22 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
     return dict(found)
 
 
-def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk]) -> dict[str, str]:
+Owned = list[tuple[DiskState, VM | None]]
+"""DataVolumes with the VMs that own them; None without an owner, and if the owner is gone"""
+
+
+def owned_disks(stores: Stores, snapshot: PoolSnapshot) -> Owned:
+    """The DataVolumes with names that VMs of the pool can get."""
+    states = (state for disk in snapshot.disks for state in stores.data_volumes_of(disk))
+    return [(state, _owner_of(stores, state)) for state in states]
+
+
+def _owner_of(stores: Stores, state: DiskState) -> VM | None:
+    vm = stores.vms.get((state.key[0], state.vm)) if state.vm_uid else None
+    return vm if vm is not None and vm.uid == state.vm_uid else None
+
+
+def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk], owned: Owned) -> dict[str, str]:
     """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
     VM uses. The other pool may be an earlier pool of the same name.
 
@@ -93,8 +109,8 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
         used.update(vm.disks)
         if vm.owner_uid != pool.uid:
             found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
-    for state in _data_volumes(stores, snapshot):
-        name, owner = state.key[1], _owner_of(stores, state)
+    for state, owner in owned:
+        name = state.key[1]
         if state.left and name not in used:
             found[name] = "which a deleted VM has left"
         elif state.kept_by not in ("", pool.uid):
@@ -104,31 +120,16 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
     return found
 
 
-def disks_to_be_deleted(stores: Stores, snapshot: PoolSnapshot) -> frozenset[str]:
-    """The names of the pool's VMs that wait for the garbage collector: an earlier VM of the pool owned a disk of that
-    number, and is gone."""
-    pool = snapshot.pool
-    gone = (
-        parent_and_ordinal(state.key[1])[1]
-        for state in _data_volumes(stores, snapshot)
-        if state.vm_uid and _owner_of(stores, state) is None and _former_pool(state) == pool.name
-    )
-    return frozenset(name_of(pool.name, ordinal) for ordinal in gone if ordinal is not None)
-
-
-def _data_volumes(stores: Stores, snapshot: PoolSnapshot) -> Iterator[DiskState]:
-    for disk in snapshot.disks:
-        yield from stores.data_volumes_of(disk)
-
-
-def _owner_of(stores: Stores, state: DiskState) -> VM | None:
-    """The VM that owns the DataVolume; None if it is gone."""
-    vm = stores.vms.get((state.key[0], state.vm)) if state.vm_uid else None
-    return vm if vm is not None and vm.uid == state.vm_uid else None
+def waiting_for_deletion(pool: Pool, owned: Owned) -> frozenset[str]:
+    """Names of the pool's VMs that get no disk yet: a VM of the pool that is gone still owns a disk with their ordinal,
+    until the garbage collector deletes the disk."""
+    gone = (state for state, owner in owned if state.vm_uid and owner is None and _former_pool(state) == pool.name)
+    ordinals = (parent_and_ordinal(state.key[1])[1] for state in gone)
+    return frozenset(name_of(pool.name, ordinal) for ordinal in ordinals if ordinal is not None)
 
 
 def _former_pool(state: DiskState) -> str:
-    """The name of the pool that the owner had, by the owner's name."""
+    """The pool of a VM that is gone, by the VM's name: `web` for `web-3`."""
     return parent_and_ordinal(state.vm)[0]
 
 

@@ -136,6 +136,11 @@ class PoolSnapshot:
         former = self.stable_revision.disks if self.stable_revision is not None else ()
         return self.pool.disks | {(self.pool.namespace, name) for name, _ in former}
 
+    @property
+    def new_disks(self) -> frozenset[tuple[str, str]]:
+        """Those of `disks` that the pool may create now: none while another pool has them (`disk_conflict`)."""
+        return self.disks if self.disk_conflict is None else frozenset()
+
     @cached_property
     def progress(self) -> UpdateProgress:
         """The progress of this try of the update: nothing after another template, or a retry of an aborted update."""

@@ -1,6 +1,8 @@
 """The objects that pools need, with their views and indexes."""
 
 from collections.abc import Hashable, Iterator
+from operator import attrgetter
+from typing import NamedTuple
 
 from controllers.pool.pools import POOLS, InvalidPool, Pool, parse_pool
 from controllers.shared.names import parent_and_ordinal
@@ -9,7 +11,7 @@ from controllers.shared.vm import DATA_VOLUME_ERROR, VM, parse_retained_disk, pa
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
-from poolhouse.runtime.store import OrderedIndex
+from poolhouse.runtime.store import OrderedIndex, Store
 
 WAITS_FOR_DISKS = frozenset({DATA_VOLUME_ERROR, "Provisioning", "WaitingForVolumeBinding"})
 """printable statuses of a VM that cannot start because of a DataVolume"""
@@ -92,6 +94,18 @@ def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
     """Index of VMIs by the pool in their label: (namespace, name). A copy of a VM has this label, too."""
     if name := vmi.labels.get(meta.POOL):
         yield vmi.namespace, name
+
+
+class FormerDisks(NamedTuple):
+    """A pool that can still create VMs of its former template: an update is held back or was aborted."""
+
+    pool: Key
+    disks: frozenset[Key]
+    """the names that only the former template has"""
+
+    @classmethod
+    def store(cls) -> Store["FormerDisks"]:
+        return Store({"disk": attrgetter("disks")})
 
 
 POOL_SOURCE: Source[Pool | InvalidPool] = Source(

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 
 from controllers.pool.cluster import Cluster
 from controllers.pool.data_volumes import DiskState
-from controllers.pool.former_disks import FormerDisks
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.migration_queue import LiveUpdates, MigrationQueue
 from controllers.pool.pools import InvalidPool, Pool
-from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SOURCE
+from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SOURCE, FormerDisks
 from controllers.pool.vm_snapshots import SnapshotStores
 from controllers.shared.vm import VM, RetainedDisk, join_vmi
 from controllers.shared.vmi import VMI
@@ -34,7 +33,7 @@ class Stores:
     data_volumes_of: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
     """Returns the DataVolumes that VMs own or have left, by namespace and name in a template."""
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
-    former_disks: FormerDisks = field(default_factory=FormerDisks, repr=False, compare=False)
+    former_disks: Store[FormerDisks] = field(default_factory=FormerDisks.store, repr=False, compare=False)
     collected: set[Key] = field(default_factory=set, compare=False)
     """Disks that have their data, and no DataVolume any more."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
@@ -42,6 +41,13 @@ class Stores:
 
     def __post_init__(self) -> None:
         self._live_updates.follow(self.vms, self.vmis)
+
+    def note_former_disks(self, pool: Key, disks: frozenset[Key]) -> None:
+        """Replaces the names that only the former template of the pool has. Empty: none, or the pool is gone."""
+        if disks:
+            self.former_disks.put(pool, FormerDisks(pool, disks))
+        else:
+            self.former_disks.drop(pool)
 
     def owner_of(self, vm: VM) -> Pool | InvalidPool | None:
         pool = self.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None

@@ -15,7 +15,7 @@ any write. The order of the phases makes it safe:
 Until phase 6, `keep_pool` of `import_return_undo` plans that the pool stays.
 """
 
-from controllers.pool.import_return_check import Return, check_return
+from controllers.pool.import_return_check import check_return
 from controllers.pool.import_return_members import return_disks, return_vms
 from controllers.pool.import_return_revisions import create_revisions
 from controllers.pool.import_steps import (
@@ -23,6 +23,7 @@ from controllers.pool.import_steps import (
     Observed,
     Wait,
     Write,
+    create_revision,
     identity,
     kubevirt_resource,
     not_seen,
@@ -78,7 +79,8 @@ def _begin(observed: Observed, drops: tuple[str, ...]) -> list[Write] | Wait:
         return [_pause(target, former, True, "pause the pool of Poolhouse")]
     if not _is_confirmed(target):
         return Wait("the controller of Poolhouse has not confirmed the pause")
-    return [_create_record(observed, found)]
+    name = return_record_name(observed.name)
+    return [create_revision(observed, name, found.data, "keep the spec of KubeVirt's pool")]
 
 
 def _pause(target: Json, returning: str | None, paused: bool, why: str) -> Write:
@@ -92,18 +94,6 @@ def _is_confirmed(target: Json) -> bool:
     status = target.get("status") or {}
     paused = any(each["type"] == "Paused" and each["status"] == "True" for each in status.get("conditions") or ())
     return paused and status.get("observedGeneration") == target["metadata"]["generation"]
-
-
-def _create_record(observed: Observed, found: Return) -> Write:
-    name = return_record_name(observed.name)
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"namespace": observed.namespace, "name": name},
-        "revision": 0,
-        "data": found.data,
-    }
-    return Write("create", CONTROLLER_REVISIONS, name, "keep the spec of KubeVirt's pool", body)
 
 
 def kubevirt_pool(observed: Observed, data: Json) -> Json:

@@ -82,7 +82,7 @@ def _revisions(observed: Observed, pool: Pool, spec: Json) -> tuple[Json, list[s
     KubeVirt takes a revision with the name `POOL-GENERATION` for that of the generation, so these are named otherwise.
     """
     found: Json = {}
-    used = {label for each in _documents(observed, pool) for label in (our_revision(each), _started(each))}
+    used = {label for each in _documents(observed, pool) for label in (our_revision(each), next_revision(each))}
     for label, each in _stored(observed, pool).items():
         if label not in used:
             continue
@@ -114,7 +114,7 @@ def stale_revisions(observed: Observed) -> list[Json]:
 
 
 def _members(observed: Observed, pool: Pool, spec: Json) -> Iterator[tuple[str, str]]:
-    """A problem or a note for each VM that does not simply change its controller."""
+    """For each VM, what stops the way back, and what happens to it besides the change of its controller."""
     templates = {label: each["data"].get("template") or {} for label, each in _stored(observed, pool).items()}
     current = {label for label, template in templates.items() if same_template(template, pool.spec.template, pool)}
     members = observed.owned(pool.uid)
@@ -144,7 +144,7 @@ def _documents(observed: Observed, pool: Pool) -> list[Json]:
     return [*observed.owned(pool.uid), *vmis(observed, pool.uid)]
 
 
-def _started(vm: Json) -> str:
+def next_revision(vm: Json) -> str:
     """The revision of the VM's next VMI."""
     return str(at(vm, "spec", "template", "metadata", "labels", meta.REVISION) or "")
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controllers.pool.import_return_check import our_revision
+from controllers.pool.import_return_check import next_revision, our_revision
 from controllers.pool.import_steps import (
     CannotImport,
     Observed,
@@ -47,7 +47,7 @@ def return_vms(observed: Observed, target: Json, source: Json, data: Json) -> It
         if metadata.get("deletionTimestamp"):
             continue  # it can get no finalizer any more
         label = _named(names, "VM", vm)
-        started = names.get(str(at(vm, "spec", "template", "metadata", "labels", meta.REVISION) or ""), label)
+        started = names.get(next_revision(vm), label)
         others = (each for each in metadata.get("finalizers") or () if each not in (FINALIZER, meta.KEEP_DISKS))
         changes = {
             "ownerReferences": with_controller(vm, kubevirt_owner(source)),

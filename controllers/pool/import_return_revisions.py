@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from controllers.pool.import_return_check import stale_revisions
-from controllers.pool.import_steps import Observed, Write, kubevirt_owner
+from controllers.pool.import_steps import Observed, Write, create_revision, kubevirt_owner
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS
@@ -22,12 +22,6 @@ def create_revisions(observed: Observed, source: Json, data: Json) -> Iterator[W
             if (controller_of(found) or {}).get("uid") == owner["uid"]:
                 continue
             yield Write("delete", CONTROLLER_REVISIONS, name, "a way back has left it", {}, found["metadata"]["uid"])
-        body = {
-            "apiVersion": "apps/v1",
-            "kind": "ControllerRevision",
-            "metadata": {"namespace": observed.namespace, "name": name, "ownerReferences": [owner]},
-            "revision": each["revision"],
-            # KubeVirt compares this template with that of the pool, as the API server has stored it.
-            "data": each["data"] or source["spec"],
-        }
-        yield Write("create", CONTROLLER_REVISIONS, name, f"the template of revision {label}", body)
+        # KubeVirt compares this template with that of the pool, as the API server has stored it.
+        template, why = each["data"] or source["spec"], f"the template of revision {label}"
+        yield create_revision(observed, name, template, why, number=each["revision"], owner=owner)

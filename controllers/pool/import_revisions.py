@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controllers.pool import template
 from controllers.pool.import_check import revision_of
-from controllers.pool.import_steps import CannotImport, Observed, Write, record_name, vmis
+from controllers.pool.import_steps import CannotImport, Observed, Write, create_revision, record_name, vmis
 from controllers.pool.kubevirt_pools import revision_spec
 from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revision_content import content
@@ -31,15 +31,7 @@ def create_record(observed: Observed, drops: tuple[str, ...]) -> Write:
         "spec": source["spec"],
         "uid": metadata["uid"],
     }
-    name = record_name(observed.name)
-    body = {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"namespace": observed.namespace, "name": name},
-        "revision": 0,
-        "data": data,
-    }
-    return Write("create", CONTROLLER_REVISIONS, name, "keep the spec of KubeVirt's pool", body)
+    return create_revision(observed, record_name(observed.name), data, "keep the spec of KubeVirt's pool")
 
 
 def store_revisions(observed: Observed, target: Json, data: Json) -> tuple[dict[str, str], list[Write]]:

@@ -19,9 +19,9 @@ RIGHTS = (
     (VMIS, ("list", "patch")),
     (PVCS, ("list", "patch", "delete")),
 )
-"""What the command does, with the rights of the user who runs it."""
+"""The rights that the command needs. It has those of the user who runs it."""
 RETURN_RIGHTS = (*RIGHTS, (KUBEVIRT_POOLS, ("create",)))
-"""What the way back from a completed import does."""
+"""The rights that the way back from a completed import needs."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +114,19 @@ def not_seen(source: Json, members: int) -> Wait | None:
     if (seen := status.get("replicas") or 0) != members:
         return Wait(f"KubeVirt's controller counts {seen} of {count_noun(members, 'VM')}")
     return None
+
+
+def create_revision(
+    observed: Observed, name: str, data: Json, why: str, *, number: int = 0, owner: Json | None = None
+) -> Write:
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {"namespace": observed.namespace, "name": name, **({"ownerReferences": [owner]} if owner else {})},
+        "revision": number,
+        "data": data,
+    }
+    return Write("create", CONTROLLER_REVISIONS, name, why, body)
 
 
 def record_name(pool: str) -> str:

@@ -8,6 +8,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.decisions import decision
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.decisions import Decision, vm_reference
 
 
@@ -16,7 +17,7 @@ def decisions(snapshot: PoolSnapshot, actions: Iterable[Action], now: datetime) 
     for each in actions:
         if each.recorded:
             uid = "" if isinstance(each, Create) else uids.get(each.name, "")
-            message = f"{each.reason}; its disks are retained" if getattr(each, "retain_disks", False) else each.reason
+            message = f"{each.reason}{meta.DISKS_RETAINED}" if getattr(each, "retain_disks", False) else each.reason
             vm = vm_reference(each.name, uid)
             yield decision(time, each.succeeded, message, vm, set_by=_set_by(snapshot, each))
 

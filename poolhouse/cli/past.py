@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.meta import UID_LENGTH
+from poolhouse.api.kinds.meta import DISKS_RETAINED, UID_LENGTH
 from poolhouse.cli.output import echo
 from poolhouse.cli.parameters import short_name
 
@@ -25,10 +25,8 @@ WHOLE_SECOND = timedelta(seconds=1)
 SAME_SECONDS = 10.0
 """An Event and a decision with the same reason, this close to each other, are about the same action."""
 SAME_MESSAGE_SECONDS = 120.0
-"""The same, if the Event also has the decision's message. A decision has the time of its plan, and the writes of a plan
-take longer in a busy API server."""
-RETAINED = "; its disks are retained"
-"""the end of a decision's message that its Event has elsewhere"""
+"""An Event and a decision with the same reason and message, this close to each other, are about the same action. The
+decision has the time of the plan, and its write may come a minute later if the API server is busy."""
 CREATIONS = ("SuccessfulCreate",)
 DELETIONS = ("SuccessfulDelete", "SuccessfulHeal", "DeletedByOther")
 
@@ -187,7 +185,7 @@ def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
 
 
 def _limit(row: Json, decision: Logged) -> float:
-    why = decision.message.removesuffix(RETAINED)
+    why = decision.message.removesuffix(DISKS_RETAINED)
     return SAME_MESSAGE_SECONDS if why and why in (row["note"] or "") else SAME_SECONDS
 
 

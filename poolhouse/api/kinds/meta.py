@@ -13,6 +13,8 @@ CONTROLLERS = "poolhouse-controllers"
 """the user agent of the controllers, and so their name in `managedFields`"""
 UID_LENGTH = 8
 """characters of a UID in `status.decisions`"""
+DISKS_RETAINED = "; its disks are retained"
+"""the end of a deletion's message in `status.decisions` if the disks stay; the note of its Event says so elsewhere"""
 
 # Label with the pool of a VM. It is also in the VMI template, so that VMIs and pods match the scale selector.
 POOL = f"{DOMAIN}/pool"

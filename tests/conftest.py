@@ -87,7 +87,7 @@ def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> 
 
 @pytest.fixture(scope="session")
 def servers_of_unit(pytestconfig: pytest.Config) -> Iterator[ExitStack]:
-    """What is entered here ends with the tests that stay with one worker."""
+    """Ends the servers that are entered into it after the last test of their unit (`tests/scheduling.py`)."""
     with pytestconfig.stash.setdefault(SERVERS_OF_UNIT, ExitStack()) as found:
         yield found
 

@@ -29,7 +29,7 @@ from tests.fuzz.structures import STRUCTURES, data_volumes
 
 
 class Growth:
-    """Documents with a part that is many times as large: the time must grow as the size does."""
+    """Makes one part of a document many times as large. The time must not grow faster than the size."""
 
     name, share = "growth", 1
     SMALL, FACTOR = 400, 4

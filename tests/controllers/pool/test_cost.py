@@ -207,7 +207,7 @@ def test_a_reconcile_reads_the_revisions_to_hash_the_template_and_to_observe() -
 
 
 def test_the_label_of_a_node_costs_the_pools_nothing_that_no_zone_has() -> None:
-    """KubeVirt's labels of nodes come and go, such as that of a node whose virt-handler is not heard."""
+    """KubeVirt changes labels of nodes all the time, for example when a virt-handler stops sending its heartbeat."""
     node = Node("node-1", {"kubevirt.io/schedulable": "true"})
 
     def cost(count: int) -> int:

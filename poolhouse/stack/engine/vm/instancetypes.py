@@ -31,8 +31,8 @@ class Instancetypes:
         self._api, self._reader = api, InstancetypeReader(api, api.monotonic)
 
     async def expanded(self, document: Json, settings: ClusterSettings) -> Json:
-        """The VM with the template that its VMI gets, and the devices that it does not list. Raises `Unreadable`, and
-        an error of the API server."""
+        """The VM with the template from which KubeVirt makes its VMI: with the values of the instance type and the
+        preference, and with the devices that the VM does not list. Raises `Unreadable`, and the API server's error."""
         document = await self._with_revisions(document)
         found = await self._reader.read(document, document["metadata"]["namespace"])
         if unread := found.get("unread"):

@@ -167,7 +167,7 @@ class PoolController:
         return await self.planner.run(("pool", pool.key), function, *arguments, **named)
 
     async def _set_aside(self, pool: Pool, error: PlanTooExpensive) -> float | None:
-        has = what_costs(pool, len(self.stores.vms.by("owner", pool.uid)))
+        has = what_costs(pool, len(self.stores.vms.by("owner", (pool.namespace, pool.uid))))
         stored = self._stored(pool)
         wait = await self._update_status(stored, self.records.set_aside(stored, pool.generation, error, has))
         return self.records.seconds_until_next((), wait, self.records.pause(pool))

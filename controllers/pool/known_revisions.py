@@ -15,8 +15,8 @@ from poolhouse.runtime.store import Store
 
 
 def _by_pool(revision: Revision) -> Iterator[Hashable]:
-    """By the UID of the pool, and those without an owner by their namespace."""
-    yield revision.pool_uid or (revision.namespace, "")
+    """By the namespace and the UID of the pool. Those without an owner have no UID."""
+    yield revision.namespace, revision.pool_uid
 
 
 REVISION_SOURCE = Source(CONTROLLER_REVISIONS, parse_revision, {"owner": _by_pool})
@@ -65,7 +65,7 @@ class KnownRevisions:
 
     def _stored(self, pool: Pool) -> tuple[Revision, ...]:
         lost = without_owner(pool.name, pool.uid, self.stored.by("owner", (pool.namespace, "")))
-        return (*self.stored.by("owner", pool.uid), *lost)
+        return (*self.stored.by("owner", (pool.namespace, pool.uid)), *lost)
 
     def _is_known(self, pool: Pool, content: Json) -> bool:
         known = self._new.get(pool.key)

@@ -33,7 +33,7 @@ def observe(
     retained = stores.retained_disks.by("namespace", pool.namespace)
     of_name = list(stores.vms.by("base_name", key))
     restores = tuple(stores.snapshots.restores.by("pool", pool.key))
-    vms = with_restores(stores.vms_of(pool.uid), restores)
+    vms = with_restores(stores.vms_of(pool), restores)
     found = PoolSnapshot(
         pool=pool,
         vms=vms,

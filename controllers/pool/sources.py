@@ -45,8 +45,9 @@ def pools_by_topology_key(pool: Pool | InvalidPool) -> Iterator[Hashable]:
 
 
 def by_owner(vm: VM) -> Iterator[Hashable]:
+    """With the namespace: a VM of another namespace may name any UID as its owner, until it is garbage-collected."""
     if vm.pool_name:
-        yield vm.owner_uid
+        yield vm.namespace, vm.owner_uid
 
 
 def by_base_name(vm: VM) -> Iterator[Hashable]:

@@ -53,8 +53,8 @@ class Stores:
         pool = self.pools.get((vm.namespace, vm.pool_name)) if vm.pool_name else None
         return pool if pool is not None and pool.uid == vm.owner_uid else None
 
-    def vms_of(self, pool_uid: str) -> Iterator[VM]:
-        for vm in self.vms.by("owner", pool_uid):
+    def vms_of(self, pool: Pool | InvalidPool) -> Iterator[VM]:
+        for vm in self.vms.by("owner", (pool.namespace, pool.uid)):
             yield self._with_vmi(vm)
 
     def _with_vmi(self, vm: VM) -> VM:

@@ -117,8 +117,9 @@ def is_orphan(vmi: VMI) -> bool:
 
 
 def by_owner(vmi: VMI) -> Iterator[Hashable]:
+    """With the namespace: a VMI of another namespace may name any UID as its owner, until it is garbage-collected."""
     if vmi.owner_name:
-        yield vmi.owner_uid
+        yield vmi.namespace, vmi.owner_uid
 
 
 def orphans_by_namespace(vmi: VMI) -> Iterator[Hashable]:
@@ -180,7 +181,7 @@ def observe(
     orphans = stores.vmis.by("orphans", found.namespace)
     return ReplicaSetSnapshot(
         replica_set=found,
-        owned=tuple(stores.vmis.by("owner", found.uid)),
+        owned=tuple(stores.vmis.by("owner", (found.namespace, found.uid))),
         orphans=tuple(vmi for vmi in orphans if found.selects(vmi)),
         taken_names=frozenset(vmi.name for vmi in stores.vmis.by("base_name", (found.namespace, found.base_name))),
         synced=synced,

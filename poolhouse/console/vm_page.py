@@ -31,8 +31,8 @@ def head(state: ClusterState, document: Json, short: str) -> Json:
     metadata, now = document["metadata"], state.now()
     key = metadata["namespace"], metadata["name"]
     view, vmi = state.pools.vms.get(key), state.pools.vmis.get(key)
-    if view is not None:
-        view = next((each for each in state.pools.vms_of(view.owner_uid) if each.key == key), view)
+    if view is not None and (pool := state.pools.owner_of(view)) is not None:
+        view = next((each for each in state.pools.vms_of(pool) if each.key == key), view)
     found = vm_state(view) if view is not None else vmi_state(vmi) if vmi is not None else "starting"
     controller = controller_of(document)
     return {

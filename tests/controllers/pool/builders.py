@@ -20,9 +20,9 @@ from tests.builders import manifest
 Json = dict[str, Any]
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
-REVISION = Revision("web-r1", "u-web", 1, "meaning", "vmi")
-OLD = Revision("web-r0", "u-web", 0, "old meaning", "old guest")
-LIGHT = Revision("web-light", "u-web", 0, "light meaning", "vmi")
+REVISION = Revision("web-r1", "u-web", 1, "meaning", "vmi", namespace="default")
+OLD = Revision("web-r0", "u-web", 0, "old meaning", "old guest", namespace="default")
+LIGHT = Revision("web-light", "u-web", 0, "light meaning", "vmi", namespace="default")
 """Another template with the same template of the VMI."""
 
 

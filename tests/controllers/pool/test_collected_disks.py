@@ -71,7 +71,7 @@ def observed(state: DiskState, *collected: Key) -> tuple[Stores, PoolSnapshot]:
     """A pool whose VM got a new disk and still runs from the old one."""
     stores = Stores(disk_state=lambda key: state, collected={*collected})
     pool = a_pool(1, updateStrategy={"proactive": {"replacePolicy": "Recreate"}})
-    revision, _ = current_revision(pool.name, pool.uid, content(pool.spec), ())
+    revision, _ = current_revision(pool.name, pool.uid, content(pool.spec), (), namespace=pool.namespace)
     hashes = {"disk_templates": f"root={dict(revision.disks)['root']}", "replaced_disks": "root-1=h1"}
     run = vmi("web-1", revision="r0", disks=("root-1",))
     one = vm(1, revision=revision.label, disks=(NEW[1],), vmi=run, **hashes)

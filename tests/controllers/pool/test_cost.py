@@ -194,7 +194,7 @@ class CountedStore(Store[Revision]):
     reads = 0
 
     def by(self, index: str, value: Hashable) -> list[Revision]:
-        self.reads += value == "u-web"
+        self.reads += value == ("default", "u-web")
         return super().by(index, value)
 
 

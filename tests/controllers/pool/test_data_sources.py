@@ -53,7 +53,7 @@ def a_pool(strategy: Json = TRACKING, status: Json | None = None, *disks: Json) 
 
 def revision_of(pool: Pool, *sources: str, known: tuple[Any, ...] = ()) -> Any:
     now = {"root": source(sources[0])} if sources else {}
-    return current_revision("web", "u-web", content(pool.spec, now), known)[0]
+    return current_revision("web", "u-web", content(pool.spec, now), known, namespace=pool.namespace)[0]
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,16 @@ def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
     assert (state.disk_conflict is not None) == (made == 0)
 
 
+@pytest.mark.parametrize(("namespace", "counted"), [("default", 1), ("elsewhere", 0)])
+def test_a_vm_of_another_namespace_cannot_join_a_pool_by_its_uid(namespace: str, counted: int) -> None:
+    """A user of another namespace can write any UID as an owner. The pool would delete a VM of its own in excess."""
+    found, claimant = stores(WEB), vm(1, namespace=namespace)
+    found.vms.put(claimant.key, claimant)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert len(state.vms) == counted
+
+
 @pytest.mark.parametrize(
     ("stranger", "made"),
     [

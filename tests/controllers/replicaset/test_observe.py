@@ -6,10 +6,18 @@ from typing import Any
 
 import pytest
 
-from controllers.replicaset.observe import by_owner, orphans_by_namespace, parse_replica
+from controllers.replicaset.observe import (
+    ReplicaSetSnapshot,
+    Stores,
+    by_owner,
+    observe,
+    orphans_by_namespace,
+    parse_replica,
+)
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.resource_types import REPLICA_SETS
 from tests.builders import owned_by
+from tests.controllers.replicaset.builders import a_set, vmi
 
 Json = dict[str, Any]
 
@@ -37,7 +45,18 @@ def seen(owner: Json | None = None, status: Json | None = None, **metadata: Any)
 def test_the_controller_of_a_vmi(owner: Json | None, expected: tuple[str, str]) -> None:
     found = seen(owner)
     assert (found.owner_uid, found.owner_name) == expected
-    assert list(by_owner(found)) == (["u-web"] if expected[1] else [])
+    assert list(by_owner(found)) == ([("default", "u-web")] if expected[1] else [])
+
+
+@pytest.mark.parametrize(("namespace", "counted"), [("default", 1), ("elsewhere", 0)])
+def test_a_vmi_of_another_namespace_cannot_join_a_set_by_its_uid(namespace: str, counted: int) -> None:
+    """A user of another namespace can write any UID as an owner. The set would delete a VMI of its own in excess."""
+    stores, ours, claimant = Stores(), a_set(1), vmi("web-a", namespace=namespace)
+    stores.sets.put(ours.key, ours)
+    stores.vmis.put(claimant.key, claimant)
+    found = observe(stores, ours.key, synced=True, failure=None, burst=250)
+    assert isinstance(found, ReplicaSetSnapshot)
+    assert len(found.owned) == counted
 
 
 def test_changes_of_foreign_vmis_cause_no_events() -> None:

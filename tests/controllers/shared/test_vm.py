@@ -45,7 +45,7 @@ OTHERS["metadata"]["ownerReferences"][0]["controller"] = True
 )
 def test_the_owner_reference_makes_a_vm_a_member(given: Json, member: bool) -> None:
     found = parse_vm(given)
-    assert list(by_owner(found)) == (["u-web"] if member else [])
+    assert list(by_owner(found)) == ([("default", "u-web")] if member else [])
     assert found.pool_name == ("web" if member else "")
     assert list(by_base_name(found)) == [("default", "web")]
 

@@ -25,7 +25,7 @@ class Computations:
     """The threads of one process, which all its consoles share."""
 
     def __init__(self, budget_seconds: float = BUDGET_SECONDS, short_seconds: float = SHORT_SECONDS) -> None:
-        self._planner, self._cheap_seconds = Planner(budget_seconds, short_seconds), short_seconds / 2
+        self._planner, self._cheap_seconds = Planner((short_seconds, budget_seconds)), short_seconds / 2
 
     async def run(self, user: str, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
         """The result of a pure function, which may be interrupted at any point and called twice. Raises what the

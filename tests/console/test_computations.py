@@ -212,7 +212,7 @@ class Endless(VMView):
     @property
     def available(self) -> bool:
         assert threading.current_thread() is not threading.main_thread(), "it is computed on the event loop"
-        if threading.current_thread().name.startswith("expensive") and not self.is_busy.is_set():
+        if threading.current_thread().name.startswith(f"plans-{SECONDS:g}") and not self.is_busy.is_set():
             self.began.set()
             return self.ends.wait(SECONDS)
         while not self.ends.is_set():

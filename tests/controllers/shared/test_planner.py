@@ -18,7 +18,7 @@ EXPENSIVE, CHEAP, OTHER = ("pool", ("a", "web")), ("pool", ("a", "db")), ("pool"
 
 @pytest.fixture
 def planner() -> Planner:
-    return Planner(budget_seconds=0.2, short_seconds=0.02)
+    return Planner([0.02, 0.2])
 
 
 def endless() -> NoReturn:
@@ -56,29 +56,29 @@ async def test_a_call_ends_when_its_budget_is_used(planner: Planner, function: C
     assert await planner.run(OTHER, sum, [1, 2]) == 3, "the threads go on"
 
 
-async def test_an_expensive_object_uses_the_second_thread_until_it_is_cheap_again(planner: Planner) -> None:
-    assert await planner.run(EXPENSIVE, thread) == "plans"
+async def test_an_expensive_object_begins_in_a_later_thread_until_it_is_cheap_again(planner: Planner) -> None:
+    assert await planner.run(EXPENSIVE, thread) == "plans-0.02"
     with pytest.raises(PlanTooExpensive):
         await planner.run(EXPENSIVE, endless)
     assert planner.seconds(EXPENSIVE) >= 0.02
-    assert await planner.run(OTHER, thread) == "plans"
-    assert await planner.run(EXPENSIVE, thread) == "expensive-plans"
-    assert await planner.run(EXPENSIVE, thread) == "plans", "the last call was cheap"
+    assert await planner.run(OTHER, thread) == "plans-0.02"
+    assert await planner.run(EXPENSIVE, thread) == "plans-0.2"
+    assert await planner.run(EXPENSIVE, thread) == "plans-0.02", "the last call was cheap"
 
 
-async def test_a_call_that_does_not_fit_into_the_first_thread_is_made_again_in_the_second() -> None:
-    planner, made = Planner(budget_seconds=60, short_seconds=0.02), list[str]()
+async def test_a_call_that_does_not_fit_into_a_thread_is_made_again_in_the_next() -> None:
+    planner, made = Planner([0.01, 0.1, 60]), list[str]()
 
     def expensive_at_first() -> int:
         made.append(thread())
-        return 7 if len(made) > 1 else endless()
+        return 7 if len(made) > 2 else endless()
 
     assert await planner.run(EXPENSIVE, expensive_at_first) == 7
-    assert made == ["plans", "expensive-plans"]
+    assert made == ["plans-0.01", "plans-0.1", "plans-60"]
 
 
 async def test_cheap_calls_do_not_wait_for_expensive_ones() -> None:
-    planner = Planner(budget_seconds=60, short_seconds=0.02)
+    planner = Planner([0.02, 60])
     expensive = [asyncio.create_task(planner.run(("pool", ("a", f"web-{n}")), endless)) for n in range(3)]
     for number in range(200):
         assert await planner.run(OTHER, abs, -number) == number
@@ -90,11 +90,11 @@ async def test_cheap_calls_do_not_wait_for_expensive_ones() -> None:
 
 async def test_a_cancelled_call_ends(planner: Planner) -> None:
     """Otherwise a process that has lost its Lease could not plan again for a while."""
-    planner = Planner(budget_seconds=60, short_seconds=60)
+    planner = Planner([60])
     call = asyncio.create_task(planner.run(EXPENSIVE, endless))
     await asyncio.sleep(0)  # the thread has the call
     call.cancel()
-    assert await planner.run(CHEAP, thread) == "plans"
+    assert await planner.run(CHEAP, thread) == "plans-60"
     with pytest.raises(asyncio.CancelledError):
         await call
 

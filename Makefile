@@ -16,6 +16,7 @@ CONTROL_PLANE := $(call stamp,control-plane,poolhouse/stack/controlplane/main.go
 HELM := $(call stamp,helm,poolhouse/stack/helm/go.mod)
 NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/node/kubelet/*/main.go tests/node/coredns/go.sum)
 GUEST := $(VENV)/.guest
+AGENT_PROTOCOL := agent/poolhouse_agent/protocol.py
 PROMETHEUS := $(VENV)/.prometheus
 BROWSER := $(call stamp,browser,requirements/browser.txt)
 # boto3 cannot be installed beside the Kubernetes client that everything else has.
@@ -92,8 +93,8 @@ model: setup
 lint: setup
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/python -m poolhouse.generate.python_client
-	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse_client
+	@$(BIN)/python -m poolhouse.generate.distributions
+	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse_client agent/poolhouse_agent
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
 	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
 	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
@@ -118,12 +119,13 @@ manifests: setup $(HELM)
 
 # The distribution poolhouse-client: the Python client alone. Its models, errors and sync half are generated.
 client: setup
-	@$(BIN)/python -m poolhouse.generate.python_client
+	@$(BIN)/python -m poolhouse.generate.distributions
 	@rm -rf dist/client && mkdir -p dist && cp -r client dist/client && cp LICENSE NOTICE dist/client/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/client && rm -rf dist/client && ls dist/poolhouse_client-*
 
 # The distribution poolhouse-agent: the agent that runs Pods in warm VMs.
 agent: setup
+	@$(BIN)/python -m poolhouse.generate.distributions
 	@rm -rf dist/agent && mkdir -p dist && cp -r agent dist/agent && cp LICENSE NOTICE dist/agent/
 	@$(PIP) wheel --no-deps --no-build-isolation --wheel-dir dist dist/agent && rm -rf dist/agent && ls dist/poolhouse_agent-*
 
@@ -149,7 +151,7 @@ mutants: MINUTES := 20
 mutants: setup
 	@exec $(BIN)/python -m tests.mutants --minutes $(MINUTES) $(if $(SEED),--seed $(SEED)) $(OPTIONS)
 
-setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST)
+setup: $(PACKAGES) $(INSTALLED) $(CONTROL_PLANE) $(GUEST) $(AGENT_PROTOCOL)
 
 $(PACKAGES):
 	@sh requirements/system.sh $$(cat requirements/debian.txt)
@@ -170,6 +172,10 @@ $(CONTROL_PLANE): | $(INSTALLED)
 # The built-in Linux of the VMs. Without it, `make run` needs `--engine simulated`.
 $(GUEST): | $(INSTALLED)
 	@if $(BIN)/python -m poolhouse.stack.engine.qemu.guest_packages; then touch $@; fi
+
+# The modules that the agent has in common with the controllers. `poolhouse up --guest-agent` puts the agent into guests.
+$(AGENT_PROTOCOL): controllers/warmpool/agent_protocol.py poolhouse/service/protobuf.py | $(INSTALLED)
+	@$(BIN)/python -m poolhouse.generate.distributions && touch $@
 
 $(EC2_INSTALLED): | $(INSTALLED)
 	@echo "installing Python packages into $(EC2_VENV)"

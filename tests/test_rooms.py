@@ -53,7 +53,7 @@ ROOMS: dict[str, set[str]] = {
     "poolhouse.nodegroups": CONTROL_PLANE | {"controllers", "poolhouse.cli"},
     # A distribution of its own, which contains no other room. `generate` writes what it has in common with them.
     "client": set(),
-    # The agent in VMs, also a distribution of its own. `generate` copies the protocol into it.
+    # The agent in VMs, also a distribution of its own. `generate` writes the protocol into it.
     "agent": set(),
     "poolhouse.generate": BOTTOM
     | {KINDS, MANIFESTS, RUNTIME, "defaulter", "webhook", "controllers", "poolhouse.portal.settings"},

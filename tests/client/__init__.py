@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from poolhouse.generate import python_client
+from poolhouse.generate import distributions
 
-python_client.write()
+distributions.write()
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "client"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from poolhouse.generate import python_client
+from poolhouse.generate import distributions
 from tests.docs.console_blocks import ROOT, matches
 
 PAGE = ROOT / "docs" / "python.md"
@@ -26,7 +26,7 @@ def install(directory: Path) -> Path:
 
     The requirements are links to the distributions of this environment, so that a test downloads nothing. The wheel is
     built from a copy, because setuptools writes next to the sources."""
-    python_client.write()
+    distributions.write()
     source = directory / "source"
     shutil.copytree(ROOT / "client", source, ignore=shutil.ignore_patterns("__pycache__", "build", "*.egg-info"))
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(directory)], check=True, timeout=SECONDS)

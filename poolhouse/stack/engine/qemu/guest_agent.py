@@ -115,6 +115,8 @@ def _bytecode(source: Path) -> CpioEntry:
 
 def _source() -> Path:
     if CHECKOUT.exists():
+        if not (CHECKOUT / "protocol.py").exists():
+            raise GuestImageUnavailable(f"{CHECKOUT} is not complete: `make setup` writes the missing modules")
         return CHECKOUT
     found = importlib.util.find_spec("poolhouse_agent")
     if found is None or found.origin is None:

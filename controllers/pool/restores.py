@@ -59,10 +59,10 @@ def _begin(snapshot: PoolSnapshot, vm: VM, source: VMSnapshot) -> Restore:
 def continued_restore(snapshot: PoolSnapshot, vm: VM) -> Update | Waiting | None:
     """The next step of the restore that replaces the VM's disks now, or has just replaced them; None without one."""
     restore = snapshot.restores_by_vm.get(vm.uid)
-    if restore is None:
+    # Anybody can label a restore. A VM with another name would get the disks of the pool's VM with its number.
+    if restore is None or vm.ordinal is None or vm.base_name != snapshot.pool.name:
         return None
     if restore.complete:
-        assert vm.ordinal is not None
         # The annotation still describes the disks of the undone update. Had the snapshot's disks been older than the
         # template that it was taken with, an update would have replaced them.
         replaced = snapshot.pool.replaces_disks and not vm.protected

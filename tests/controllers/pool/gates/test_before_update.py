@@ -394,6 +394,26 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             id="after the restore the VM gets its revision and its run strategy",
         ),
         pytest.param(
+            three(
+                replace(STOPPED, name="db-2", base_name="db", ordinal=2),
+                vm(2),
+                vm(3),
+                restores=(replace(BEGUN, complete=True),),
+            ),
+            [],
+            id="a VM with another name does not get the template with the disks of its number",
+        ),
+        pytest.param(
+            three(
+                replace(STOPPED, name="db", base_name="db", ordinal=None),
+                vm(2),
+                vm(3),
+                restores=(replace(BEGUN, complete=True),),
+            ),
+            [],
+            id="a VM without a number does not stop the plan",
+        ),
+        pytest.param(
             three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, failed=True),), request=REQUEST),
             [],
             id="a failed restore waits for a user",

@@ -38,6 +38,7 @@ SECRET = frozenset(
         "networkDataBase64",
         "kubevirt.io/ignitiondata",
         "caBundle",
+        "extraHeaders",
         "password",
     }
 )
@@ -49,6 +50,9 @@ KNOWN_ANNOTATIONS = ("poolhouse.dev", "kubevirt.io", "kubernetes.io", "k8s.io", 
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|cred|auth|seed|private|api.?key|access.?key|^key$", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
 _USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*(?=@)")
+_QUERY_OF_URL = re.compile(r"""(?<=://)([^\s?"'\\]+\?)([^\s"'\\]+)""")
+_PLAIN_QUERY = re.compile(r"timeout=[0-9]+m?s")
+"""a parameter of the URLs of webhooks, which errors of the API server name"""
 _KERNEL_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')
 """a word of the kernel's command line, whose quotes may contain spaces"""
 _PLAIN_ARGUMENT = re.compile(
@@ -95,9 +99,9 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
 
     The file contains the objects of Poolhouse in all namespaces, their VMs, revisions and retained disks, migrations,
     events, the pods and logs of Poolhouse's services, webhook configurations and versions. It contains no Secrets,
-    cloud-init data, certificates, environment variables except settings of Poolhouse, annotations except those of
-    Kubernetes, KubeVirt, Helm and Poolhouse, and no values of kernel arguments except common ones. Objects that you may
-    not read are listed in problems.txt. Check the file before you send it.
+    cloud-init data, certificates, headers and parameters of URLs, environment variables except settings of Poolhouse,
+    annotations except those of Kubernetes, KubeVirt, Helm and Poolhouse, and no values of kernel arguments except
+    common ones. Objects that you may not read are listed in problems.txt. Check the file before you send it.
     """
     name = f"poolhouse-{datetime.now(UTC):%Y%m%d-%H%M%S}"
     target = file or Path(f"{name}.tar.gz")
@@ -222,7 +226,7 @@ def redacted(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _field(key, each) for key, each in value.items() if key not in OMITTED}
     if isinstance(value, str):
-        return _USER_OF_URL.sub(REDACTED, _PRIVATE_KEY.sub(REDACTED, value))
+        return _USER_OF_URL.sub(REDACTED, _QUERY_OF_URL.sub(_query, _PRIVATE_KEY.sub(REDACTED, value)))
     return [redacted(each) for each in value] if isinstance(value, list) else value
 
 
@@ -232,7 +236,7 @@ def _field(key: str, value: Any) -> Any:
     if key == "annotations" and isinstance(value, Mapping):
         shown = redacted(value)
         return {name: text if _is_known(name) else REDACTED for name, text in shown.items()}
-    if key == "env" and isinstance(value, list):
+    if key in ("env", "httpHeaders") and isinstance(value, list):
         return [_variable(redacted(each)) for each in value]
     if key == "kernelArgs" and isinstance(value, str):
         return _kernel_arguments(value)
@@ -247,12 +251,18 @@ def _is_known(annotation: str) -> bool:
 
 
 def _variable(each: Any) -> Any:
-    """Redacts an environment variable, except settings of Poolhouse that are not secret."""
+    """Redacts an environment variable or a header, except settings of Poolhouse that are not secret."""
     name = str(each.get("name")) if isinstance(each, Mapping) else ""
     if not name or "value" not in each:
         return each
     known = name.startswith("POOLHOUSE_") and name != SECRET_VARIABLE
     return each if known and not _looks_secret("", str(each["value"])) else {**each, "value": REDACTED}
+
+
+def _query(found: re.Match[str]) -> str:
+    """Redacts the parameters of a URL: those of a presigned URL give everybody access to the object."""
+    parameters = found[2].split("&")
+    return found[1] + "&".join(each if _PLAIN_QUERY.fullmatch(each) else REDACTED for each in parameters)
 
 
 def _kernel_arguments(text: str) -> str:

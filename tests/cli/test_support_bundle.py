@@ -111,6 +111,32 @@ from poolhouse.runtime.resource import Resource
             id="identities and images are shown",
         ),
         pytest.param(
+            {"source": {"http": {"url": "https://images/a.img", "extraHeaders": ["Authorization: Bearer hunter2"]}}},
+            {"source": {"http": {"url": "https://images/a.img", "extraHeaders": REDACTED}}},
+            id="headers with which an image is imported",
+        ),
+        pytest.param(
+            {"httpGet": {"httpHeaders": [{"name": "X-Api-Key", "value": "hunter2"}]}},
+            {"httpGet": {"httpHeaders": [{"name": "X-Api-Key", "value": REDACTED}]}},
+            id="headers of probes",
+        ),
+        pytest.param(
+            {
+                "url": "https://me:x@s3/a.img?sig=hunter2&X-Amz-Signature=a%2Fb",
+                "message": 'Get "https://s3/?k=hunter2": no',
+            },
+            {
+                "url": f"https://{REDACTED}@s3/a.img?{REDACTED}&{REDACTED}",
+                "message": f'Get "https://s3/?{REDACTED}": no',
+            },
+            id="the parameters of a presigned URL",
+        ),
+        pytest.param(
+            {"message": 'Post "https://webhook.ns.svc:443/mutate?timeout=10s": refused'},
+            {"message": 'Post "https://webhook.ns.svc:443/mutate?timeout=10s": refused'},
+            id="how long an API server waits is shown",
+        ),
+        pytest.param(
             {"message": "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----\nend"},
             {"message": f"{REDACTED}\nend"},
             id="private keys, wherever they are",

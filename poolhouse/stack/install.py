@@ -56,6 +56,8 @@ RESOURCES = {
 ALL_VERBS = (*READ, *WRITE, "deletecollection")
 SUBRESOURCES = "v1.subresources.kubevirt.io"
 FIELD_MANAGER = "poolhouse-up"
+SEEN = "poolhouse.dev/seen-version"
+"""annotation of a CRD that was not served yet when `up` looked"""
 WAIT_SECONDS = 180.0
 RETRY_SECONDS = 0.1
 POOLS = Resource.of(POOL)
@@ -91,7 +93,7 @@ async def install_kinds(api: Api, node: str = "") -> None:
         *flow_control.for_one_machine(),
     ]
     await apply(api, [*definitions, *roles])
-    await asyncio.gather(*(_established(api, definition["metadata"]["name"]) for definition in definitions))
+    await asyncio.gather(*(established(api, definition["metadata"]["name"]) for definition in definitions))
 
 
 KUBELET_CLIENTS: Json = {
@@ -210,16 +212,24 @@ async def _remove(api: Api, documents: Iterable[Json]) -> None:
             await api.delete(RESOURCES[document["kind"]], metadata.get("namespace"), metadata["name"])
 
 
-async def _established(api: Api, name: str) -> None:
+async def established(api: Api, name: str) -> None:
+    """Waits until the API server serves the CRD.
+
+    An API server that ends between the two conditions of a new CRD does not establish it after its restart: it does so
+    at an update of the CRD, and its own refresh comes after five minutes. So the CRD is updated.
+    """
+    crds = RESOURCES["CustomResourceDefinition"]
+
     async def problem() -> str | None:
-        crd = await api.get(RESOURCES["CustomResourceDefinition"], None, name)
+        crd = await api.get(crds, None, name)
         if _condition(crd, "Established").get("status") == "True":
             return None
         names = _condition(crd, "NamesAccepted")
-        message = f"{name} is not served: {names.get('message') or 'not yet'}"
         if names.get("status") == "False":
-            raise StackError(message)
-        return message
+            raise StackError(f"{name} is not served: {names.get('message')}")
+        if names:
+            await api.patch(crds, None, name, {"metadata": {"annotations": {SEEN: crd["metadata"]["resourceVersion"]}}})
+        return f"{name} is not served yet; if the machine is busy, run `poolhouse up` again"
 
     await _until_none(problem)
 

@@ -15,7 +15,7 @@ import yaml
 
 from poolhouse.manifests import rbac
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.errors import ApiError, Unreachable
 from poolhouse.stack import identities, install, prerequisites, services
 from poolhouse.stack.binaries import PROGRAMS, SCHEDULER, Programs, find_programs, link_kubectl
 from poolhouse.stack.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
@@ -213,7 +213,7 @@ class Stack:
                 return await self._with_api(step)
             except ApiError as error:
                 if loop.time() > deadline:
-                    raise StackError(f"the API server refuses the objects of Poolhouse: {error}") from error
+                    raise StackError(setup_failure(error)) from error
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _with_api(self, step: WithApi) -> None:
@@ -265,6 +265,12 @@ class Stack:
         elif state.exit_code is not None and before and before.pid and not state.pid:
             how = f"exit code {state.exit_code}" if state.exit_code >= 0 else f"signal {-state.exit_code}"
             self._echo(f"{state.name} ended with {how} and will be restarted; see {self._paths.log(state.name)}")
+
+
+def setup_failure(error: ApiError) -> str:
+    if isinstance(error, Unreachable):
+        return f"the API server does not answer; if the machine is busy, run `poolhouse up` again: {error}"
+    return f"the API server refuses the objects of Poolhouse: {error}"
 
 
 def _cause(group: BaseExceptionGroup[BaseException]) -> BaseException:

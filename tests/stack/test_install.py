@@ -4,7 +4,9 @@ from typing import Any
 
 import pytest
 
-from poolhouse.stack.install import kubevirt_roles
+from poolhouse.runtime.api import Api
+from poolhouse.stack.components import StackError
+from poolhouse.stack.install import established, kubevirt_roles
 
 
 def may(role: str, verb: str, group: str, resource: str) -> bool:
@@ -40,3 +42,27 @@ def test_all_roles_but_migrate_are_aggregated() -> None:
     for name in ("view", "edit", "admin"):
         assert f"rbac.authorization.k8s.io/aggregate-to-{name}" in labels[f"kubevirt.io:{name}"]
     assert labels["kubevirt.io:migrate"] == {"kubevirt.io"}
+
+
+class RestartedServer(Api):
+    """An API server that ended before it established the CRD. It does so when it sees an update."""
+
+    def __init__(self, names_accepted: str) -> None:
+        self._conditions = {"NamesAccepted": names_accepted, "Established": "False"}
+
+    async def get(self, *_: Any) -> dict[str, Any]:
+        conditions = [{"type": kind, "status": status, "message": "a"} for kind, status in self._conditions.items()]
+        return {"metadata": {"resourceVersion": "7"}, "status": {"conditions": conditions}}
+
+    async def patch(self, *_: Any, **__: Any) -> dict[str, Any]:
+        self._conditions["Established"] = "True"
+        return await self.get()
+
+
+async def test_a_crd_that_an_interrupted_start_left_is_established() -> None:
+    await established(RestartedServer("True"), "pools")
+
+
+async def test_a_crd_whose_names_another_has_is_refused() -> None:
+    with pytest.raises(StackError, match="pools is not served: a"):
+        await established(RestartedServer("False"), "pools")

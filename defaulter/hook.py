@@ -122,7 +122,7 @@ def _parse(text: str) -> dict[str, Any]:
             "the hardware record is damaged, or written by a version that this one does not know"
         )
     if excess:
-        raise InvalidHardwareRecord(f"the hardware record has more than a VM can have: {excess}")
+        raise InvalidHardwareRecord(f"the hardware record exceeds the limits of a VM: {excess}")
     return dict(content)
 
 

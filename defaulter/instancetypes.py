@@ -283,8 +283,8 @@ _SHARED = frozenset(
     parse_path(path)
     for path in ("domain", "domain.cpu", "domain.devices", "domain.devices.video", "domain.features", "domain.firmware")
 ) | {("domain", "machine")}
-"""objects whose fields a preference fills one by one. It fills other objects only as a whole, so that a field that is
-set in the VM would keep out the rest of such an object."""
+"""objects whose fields a preference fills one by one. It sets any other object only as a whole: one field
+in the VM keeps the whole object of the preference out."""
 
 
 def collapse(given: Json, expanded: Json, defaulted: Json, *, has_instancetype: bool) -> Json:

@@ -69,9 +69,9 @@ class KnownAnswer:
     record: Fields
     """the record of these defaults, empty for a document that has none"""
     firmware_ids: Mapping[str, str]
-    """the firmware IDs among these defaults, with their paths in the record"""
+    """path in the record of each firmware ID among these defaults, by its field"""
     mac_addresses: Mapping[int, str]
-    """the interfaces whose MAC address is one of these defaults, with the paths in the record"""
+    """path in the record of each MAC address among these defaults, by the index of its interface"""
     warnings: tuple[str, ...]
     undecided: str
 

@@ -74,8 +74,8 @@ def _is_unit_alone(size: Any, schema: ElementSchema) -> bool:
 
 
 def _fill_devices(key: str, given: list[Any], found: list[Any], schema: ElementSchema) -> Iterator[Any]:
-    """The items of the spec, then those that libvirt added. A console that it adds is first, because it is a serial
-    port, which only the first console can be."""
+    """The items of the spec, then those that libvirt added. A console that libvirt added comes first: it is a serial
+    port, and only the first console can be one."""
     matches = match(given, found, schema, lambda index: our_alias(key, index))
     added = [_without_our_alias(each) for index, each in enumerate(found) if index not in matches]
     if key == "consoles":

@@ -35,7 +35,7 @@ async def run(settings: Settings, roots: RootDirectories, tls: Path | None) -> N
     async with asyncio.TaskGroup() as group:
         running = group.create_task(workers.run(), name="workers")
         try:
-            # No task of the group, so that the server stops first and the workers handle its last requests.
+            # The server is not a task of the group: it stops first, while the workers still answer its last requests.
             await serve(app, settings.host, settings.port, tls)
         finally:
             running.cancel()

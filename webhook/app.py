@@ -157,8 +157,8 @@ def _routes() -> FastAPI:
 
 @cache
 def openapi_document() -> Json:
-    """The OpenAPI document of the webhook, and of the plans, which the controllers serve. The model of reviews is
-    added, because FastAPI does not parse them."""
+    """The OpenAPI document of the webhook. It also describes the endpoint for plans, which the controllers serve, and
+    the model of reviews, which FastAPI does not parse."""
     app = _routes()
     document_plans(app)
     document: Json = app.openapi()

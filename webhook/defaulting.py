@@ -269,7 +269,7 @@ def adds_device(request: AdmissionRequest) -> bool:
 
 
 def with_hardware_of(request: AdmissionRequest, vmi: Json | None, macs: MACPolicy) -> AdmissionResponse:
-    """Allows the VM with the hardware of its guest."""
+    """Allows the VM, and copies the hardware of its running guest into the spec."""
     document = request.object or {}
     kept = adopt(document, vmi, macs)
     return AdmissionResponse(reason=AdmissionReason.SKIPPED) if kept == document else AdmissionResponse(object=kept)

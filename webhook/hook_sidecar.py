@@ -46,8 +46,8 @@ def asks_for_sidecar(request: AdmissionRequest, settings: ClusterSettings | None
 
 
 def with_sidecar(vmi: Json, image: str) -> Json | None:
-    """The VMI with the sidecar beside those that it names already. None if it has no record, names the hook already, or
-    names sidecars that KubeVirt cannot read."""
+    """The VMI with Poolhouse's sidecar added to those in its annotation. None if the VMI has no hardware record, if the
+    annotation has Poolhouse's sidecar already, or if KubeVirt cannot read the annotation."""
     annotations = annotations_of(vmi)
     try:
         named = json.loads(annotations.get(SIDECARS) or "[]")

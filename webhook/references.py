@@ -182,7 +182,7 @@ NOT_ASKED: tuple[tuple[str, str], ...] = (
     (
         "`ec2` of a warm pool",
         "Kubernetes has no rights on objects of AWS. The author needs `create ec2instances.poolhouse.dev`, and the AWS"
-        " role of the controllers is the limit",
+        " role of the controllers limits what they launch",
     ),
     (
         "`application` of a claim that the controllers make for a Pod",

@@ -228,7 +228,8 @@ class ClaimController:
         if new.vm_uid != old.vm_uid:
             self.allocator.status_observed(new)
         if new.status.phase not in (old.status.phase, "Queued"):
-            # Another process that believes it leads may have served the claim. A claim that waits again joins again.
+            # Another process that believes it leads may have served the claim. If the claim waits again, it joins the
+            # queue again.
             self.allocator.leave_queues(new.uid)
         if new.vm_uid and not new.finished and new.status.pool_name:
             self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)

@@ -34,7 +34,8 @@ def bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
 
 
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
-    """Whether the hand-over leaves the VM unchanged. The check by an agent launches the application."""
+    """Whether the hand-over leaves the VM unchanged. A hand-over by an agent changes it, because the agent starts the
+    application."""
     warm = status.launch(s, vm)[0] == "Warm"
     return (
         warm

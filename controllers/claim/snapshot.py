@@ -300,8 +300,8 @@ class ClaimRecord:
         return None if isinstance(found, Failure) and now - at >= RETRY_APPLICATION_SECONDS else found
 
     def recent_application_health(self, now: float, period_seconds: float) -> Health | None:
-        """The agent's last answer, if it is not older than a period. An application that was stopped stays stopped, so
-        that the status shows its end after its VM is gone."""
+        """The agent's last answer, if it is not older than a period. The end of a stopped
+        application is returned after this period too, so that the status shows it when the VM is gone."""
         if self.application_health is None:
             return None
         found, at = self.application_health

@@ -31,7 +31,7 @@ class FillHardware:
 
 @dataclass(frozen=True)
 class KeepGuest:
-    """Writes what the guest of a VM has into the VM's spec, and fills nothing else."""
+    """Copies the hardware of the running guest into the VM's spec, and sets no other default."""
 
     reason: str
 

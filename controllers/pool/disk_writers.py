@@ -18,8 +18,8 @@ Disks = frozenset[Key]
 
 @dataclass
 class DiskWriters:
-    """Which pools write VMs with which disks, or have written them. The template of such a pool may have other disks
-    before the stores show the VMs, and the pool may be deleted."""
+    """Which pools create VMs with which disks, or have created them. Before the stores show the VMs, the template of
+    such a pool may change, and the pool may be deleted."""
 
     expectations: Expectations[str]
     enqueue: Callable[[Key, float], None] = field(default=lambda key, seconds: None, compare=False)

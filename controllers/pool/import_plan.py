@@ -38,7 +38,10 @@ def plan(observed: Observed, drops: tuple[str, ...] = ()) -> list[Write] | Wait:
     if drops and sorted(drops) != data["drops"]:
         raise CannotImport(f"the import has begun with --drop {' --drop '.join(data['drops']) or 'nothing'}")
     if source is not None and source["metadata"]["uid"] != data["uid"]:
-        raise CannotImport(f"the pool {observed.name} of KubeVirt is not the one whose import has begun: {data['uid']}")
+        raise CannotImport(
+            f"pool {observed.name} of KubeVirt was deleted and created again during the import: "
+            f"its UID was {data['uid']} and is {source['metadata']['uid']}"
+        )
     if source is not None and _settings(source["spec"]) != _settings(data["spec"]):
         if target is None and not _is_halted(source):
             return [Write("delete", CONTROLLER_REVISIONS, record_name(observed.name), "the pool has changed since")]

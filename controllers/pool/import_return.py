@@ -147,7 +147,7 @@ def _hand_over(observed: Observed, target: Json, source: Json, data: Json) -> li
 
 
 def _finish(observed: Observed, data: Json) -> list[Write]:
-    """After our pool is deleted."""
+    """The writes that remain after Poolhouse's pool is deleted."""
     source, record = observed.source, observed.record
     if source is None:
         raise CannotImport(f"both pools {observed.name} are gone; {return_record_name(observed.name)} has the spec")

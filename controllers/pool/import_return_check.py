@@ -127,7 +127,13 @@ def _members(observed: Observed, pool: Pool, spec: Json) -> Iterator[tuple[str, 
             documents.append(("VMI", vmi))
         yield from ((f"VM {name}: {problem}", "") for problem in _why_not(vm, pool, spec, templates))
         unknown = [kind for kind, each in documents if our_revision(each) not in templates]
-        yield from ((f"{kind} {name}: its revision is unknown, so KubeVirt would restart it", "") for kind in unknown)
+        yield from (
+            (
+                f"{kind} {name}: no stored revision belongs to its label {meta.REVISION}, so KubeVirt would restart it",
+                "",
+            )
+            for kind in unknown
+        )
         if not unknown and any(our_revision(each) not in current for _, each in documents):
             yield _outdated(vm, spec, pool)
         if at(vm, "metadata", "annotations", meta.SCALE_IN):

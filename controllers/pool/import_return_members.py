@@ -62,7 +62,10 @@ def return_vms(observed: Observed, target: Json, source: Json, data: Json) -> It
 def _named(names: dict[str, str], kind: str, document: Json) -> str:
     name = names.get(our_revision(document))
     if name is None:
-        raise CannotImport(f"{kind} {document['metadata']['name']}: its revision is unknown; detach the VM")
+        raise CannotImport(
+            f"{kind} {document['metadata']['name']}: no stored revision belongs to its label {meta.REVISION}; "
+            "detach the VM"
+        )
     return name
 
 

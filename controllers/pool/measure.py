@@ -1,8 +1,8 @@
 """Measures the checks of updates: sends queries to Prometheus and looks at Jobs.
 
 The pool controller adds a pool's key to the queue when a check is due. The queue has its own workers, so that a slow
-Prometheus delays no pool. All queries share a few slots, fairly by namespace. The time that a query waits for a slot is
-in no deadline: what is measured then is the pool as it is after the wait.
+Prometheus delays no pool. All queries share a few slots, fairly by namespace. No
+deadline includes the wait for a slot: the query then measures the pool as it is after the wait.
 """
 
 from collections.abc import Callable

@@ -65,7 +65,8 @@ def disk_conflict(stores: Stores, pool: Pool) -> Failure | None:
 
 
 def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
-    # KubeVirt may create the disks only when it starts the VM. Then a disk counts whose error stops the start.
+    # KubeVirt may create the disks only when it starts the VM. Then a disk counts as not ready only if its error
+    # prevents the start.
     at_start = at(pool.spec.template, "metadata", "annotations", CREATE_AT_ONCE) == "false"
     found = (
         (disk, state)

@@ -31,7 +31,7 @@ class Stores:
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
     data_volumes_of: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
-    """Returns the DataVolumes that VMs own or have left, by namespace and name in a template."""
+    """Returns the DataVolumes with this namespace and name in a template, also those that their VM uses no longer."""
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
     former_disks: Store[FormerDisks] = field(default_factory=FormerDisks.store, repr=False, compare=False)
     collected: set[Key] = field(default_factory=set, compare=False)
@@ -43,7 +43,7 @@ class Stores:
         self._live_updates.follow(self.vms, self.vmis)
 
     def note_former_disks(self, pool: Key, disks: frozenset[Key]) -> None:
-        """Replaces the names that only the former template of the pool has. Empty: none, or the pool is gone."""
+        """Stores the disk names that only the former template of the pool has. An empty set removes the entry."""
         if disks:
             self.former_disks.put(pool, FormerDisks(pool, disks))
         else:

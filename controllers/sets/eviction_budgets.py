@@ -17,8 +17,8 @@ _UNLIMITED = "a drain may stop all VMs of a node at once"
 UNREADABLE = f"the controller cannot list PodDisruptionBudgets: {_UNLIMITED}"
 
 DELETED = "the pool is being deleted"
-"""The garbage collector would leave the budget to VMs that stay (`kubectl delete --cascade=orphan`), and nobody would
-lower its number then."""
+"""With `kubectl delete --cascade=orphan` the budget would stay with the VMs, and no controller would lower its
+`minAvailable`."""
 
 
 @dataclass(frozen=True)

@@ -122,7 +122,7 @@ class DefaultingCreator:
         return await self._default_stored(created) if self._absent else created
 
     async def _create_known(self, vm: NewVM, completed: Json) -> Json:
-        """Creates a VM with what admission has set in another VM of its shape."""
+        """Creates a VM with the defaults that admission has set in an earlier VM of its shape."""
         # The explicit field manager is what the match condition of the webhook looks for.
         created = await self._api.create(self._resource, completed, field_manager=meta.CONTROLLERS)
         if self._known_shapes.confirm(vm, completed, created):

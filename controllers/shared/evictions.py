@@ -98,7 +98,7 @@ def build_budget(
             # A number, because a percentage of Pods needs an owner with the subresource scale, and a VMI has none.
             "minAvailable": min_available,
             "selector": pods,
-            # A Pod that is not ready serves nobody, and must not stop a drain for ever.
+            # A Pod that is not ready gets no traffic, and must not stop a drain for ever.
             "unhealthyPodEvictionPolicy": RELEASES_UNREADY,
         },
     }

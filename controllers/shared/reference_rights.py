@@ -21,7 +21,8 @@ from poolhouse.runtime.resource import Key, Resource
 REFERENCES_REFUSED = "ReferencesRefused"
 """the type of the condition"""
 ANSWER_SECONDS = 120.0
-"""How long an answer of the API server counts, or its absence. A right that is given back has an effect after that."""
+"""How long the controller uses an answer of the API server, or the fact that none came. Then it notices a right that
+the author got back."""
 DEADLINE_SECONDS = 5.0
 MAX_ANSWERS = 2000
 """Limit of the answers in memory. An author has up to 32 KiB of groups."""

@@ -32,7 +32,7 @@ def capacity(pools: Iterable[PodPool], claims: Iterable[PodClaim | None], pods: 
     held = {each.pod_uid: bool(each.vm) for each in claims if each is not None and not each.finished}
     bound = [each for each in pods if each.phase not in TERMINAL and excess(each) is None]
     free = min(MAX_FREE, sum(max(0, each.ready + each.creatable - each.queued) for each in offers))
-    # A Pod that waits for a VM with its claim takes one that is ready. One without a claim takes none.
+    # A Pod that waits for a VM takes a ready VM if it has a claim. A Pod without a claim takes none.
     idle = sum(each.requests.get(meta.WARM_VM, 0) for each in bound if each.uid not in held)
     warm = sum(each.ready for each in offers) + sum(held.values()) + idle
 

@@ -144,7 +144,7 @@ def _plan_deleting(pod: Pod, claim: PodClaim | None, now: datetime) -> Step:
     """The Pod must not be removed before its VM: another Pod of this name may need to be the only one."""
     if claim is None or claim.phase == "Released":
         return RemovePod()
-    if claim.finished:  # its VM may still be going
+    if claim.finished:  # its VM may still be terminating
         return _drop(claim)
     if not claim.released:
         return ReleaseClaim(claim)

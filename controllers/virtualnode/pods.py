@@ -226,8 +226,8 @@ def build(api: Api, events: EventRecorder, sources: Sources, vm_agents: VMAgents
             controller.enqueue((claim.namespace, claim.pod))
 
     def pool_changed(old: PodPool | None, new: PodPool | None) -> None:
-        """Another pool may be the default pool now, so all Pods of the namespace look again. The number of VMs that a
-        pool has wakes none of them."""
+        """Another pool may be the default pool now, so all Pods of the namespace are reconciled. A change of the
+        number of VMs in a pool reconciles none of them."""
         if old is not None and new is not None and old.without_offer == new.without_offer:
             return
         if (pool := new or old) is not None:

@@ -242,7 +242,7 @@ class WarmPoolStores:
     replica_limit: Callable[[str], int | None] = unknown_limit
     """The replica limit of a namespace; None if it is unknown."""
     evictions: Callable[[WarmPool, Iterable[WarmVM]], EvictionFacts] = lambda pool, vms: EvictionFacts()
-    """What concerns evictions of these VMs of the pool."""
+    """Returns the evictions and budgets that concern these VMs of the pool."""
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return with_uid(self.pools, uid)

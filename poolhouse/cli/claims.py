@@ -173,7 +173,9 @@ async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> t
                     return after, _extended(name, before, after, seconds)
                 await asyncio.sleep(POLL_SECONDS)
     except TimeoutError:
-        raise Unreachable(f"the spec of {name} is extended, and no controller has seen it yet") from None
+        raise Unreachable(
+            f"claim {name}: its spec is extended, and no controller has observed it yet; run `poolhouse doctor`"
+        ) from None
 
 
 def extended_ttl(document: Json, seconds: int) -> int:

@@ -27,10 +27,10 @@ KEY = "onDefineDomain"
 def hook(namespace: str, plugin: bool, image: str | None, output: str) -> None:
     """Print the manifests that restore recorded hardware at each start of a VM.
 
-    By default, print a ConfigMap with the hook, for KubeVirt 1.1 and later with the feature gate Sidecar. A VM uses it
-    by an annotation, which the ConfigMap shows. With --plugin, print a Plugin for KubeVirt 1.9 and later (feature gate
-    Plugins), and a MutatingAdmissionPolicy that adds its sidecar to the pods of recorded VMs (Kubernetes 1.36 and
-    later). Both need POOLHOUSE_HARDWARE_RECORD=true for the defaulter.
+    By default, print a ConfigMap with the hook, for KubeVirt 1.1 and later with the feature gate Sidecar. Its
+    annotation poolhouse.dev/usage says what to add to the template of a VM. With --plugin, print a Plugin for
+    KubeVirt 1.9 and later (feature gate Plugins), and a MutatingAdmissionPolicy that adds its sidecar to the pods of
+    recorded VMs (Kubernetes 1.36 and later). Both need POOLHOUSE_HARDWARE_RECORD=true for the defaulter.
     """
     if plugin != bool(image):
         raise click.UsageError("--plugin and --image belong together")

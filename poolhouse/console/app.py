@@ -210,7 +210,7 @@ class Console:
         if not access.is_led_here(request.headers):
             message = ""  # a link must not put words into the mouth of the console
         status, page = await self._build(f"/{path}", query)
-        # What was not there, or got no answer, appears once it is there.
+        # The page reloads itself, so that an object that was missing, or could not be read, appears.
         live = f"/{path}" + with_query(query) if page.live or status in (404, 502) else ""
         return HTMLResponse(await self._html(page, live, message, failed, made), status)
 

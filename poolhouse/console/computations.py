@@ -35,8 +35,8 @@ class Computations:
             return await self._planner.run(of, function, *arguments, **named)
         except PlanTooExpensive as error:
             raise TooExpensive(
-                f"This {error}, which is the most that a page may use: it is about too many VMs, or its spec is too"
-                " complex. `poolhouse plan` and the other commands of `poolhouse` have no such limit."
+                f"The page {error}, the limit of a page: it is about too many VMs, or a spec is too complex."
+                " `poolhouse plan` and the other commands of `poolhouse` have no such limit."
             ) from None
         finally:
             # What is cheap for this user needs no memory, so that the memory does not grow with the users.

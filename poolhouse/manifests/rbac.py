@@ -157,7 +157,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             " connect to no address that only a guest claims to have",
         ),
         PolicyRule("policy", ("poddisruptionbudgets",), (*FOLLOW, "create", "patch", "delete"), "to limit evictions"),
-        PolicyRule("", ("namespaces",), READ, "migration policies and webhooks select by namespace; replica limits"),
+        PolicyRule("", ("namespaces",), READ, "labels by which policies and webhooks select; replica limits"),
         PolicyRule(
             "admissionregistration.k8s.io",
             ("mutatingwebhookconfigurations",),
@@ -227,7 +227,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
         PolicyRule("", ("nodes", "pods"), (*READ, *WRITE), _AS_KUBELET),
         PolicyRule("", ("secrets",), ("get",), _AS_KUBELET),
         PolicyRule("", ("nodes/status", "pods/status"), ("get", "update", "patch"), _AS_KUBELET),
-        PolicyRule("", ("namespaces",), READ, "migration policies select by namespace"),
+        PolicyRule("", ("namespaces",), READ, "labels by which migration policies select"),
         PolicyRule(
             "authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to authorize requests for VM subresources"
         ),

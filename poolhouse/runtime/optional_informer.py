@@ -25,7 +25,7 @@ ABSENT = Backoff(base_seconds=1, cap_seconds=POLL_SECONDS, factor=1.5)
 a program that has not seen KubeVirt yet answers as if there were none."""
 
 Check = Callable[[], Awaitable[bool | None]]
-"""Returns whether the resource is served, or None if the API server did not answer. None changes nothing."""
+"""Returns whether the resource is served. None if the API server did not answer: the informer stays as it is."""
 
 
 async def run_while_present(

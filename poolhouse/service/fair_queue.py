@@ -67,9 +67,9 @@ class FairQueue(Generic[T]):
         self._max_per_tenant, self._costly = max_per_tenant, costly
         self._waiting: dict[str, _Tenant[T]] = {}
         self._used: dict[str, int] = {}
-        """what tenants have used that wait for nothing now; empty whenever nobody waits"""
+        """usage of the tenants that have no waiting request; empty while no request waits"""
         self._last = 0
-        """what the tenant had used whose request left the queue last; a tenant that comes back starts from here"""
+        """usage of the tenant that was served last; a tenant that returns starts from this value"""
         self._numbers = count()
 
     def __len__(self) -> int:

@@ -259,5 +259,5 @@ async def test_a_page_says_what_was_too_expensive_and_shows_the_rest(api: Api, h
     for path, shown in (("/vpool/shop/web", "Desired 2"), ("/vm/shop/web-1", "Past")):
         answer = await ann.get_page(path)
         assert answer.status_code == 200
-        assert "This needs more than 0.5 s of processor time, which is the most that a page may use" in text(answer)
+        assert "The page needs more than 0.5 s of processor time, the limit of a page" in text(answer)
         assert shown in text(answer)

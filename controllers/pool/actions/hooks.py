@@ -36,7 +36,7 @@ class Hold(Action, past="holds VM"):
     """hooks of an earlier transition whose annotations are removed"""
     reason: str
     spares_available: bool = False
-    """as for a Delete, because a held VM is not available"""
+    """Whether the write is skipped if the VM has become available, as in `Delete`."""
 
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now, self.transition, self.hooks)

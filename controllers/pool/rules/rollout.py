@@ -40,7 +40,7 @@ def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     restore, prepared = requested_restore(snapshot, vm), is_prepared(snapshot, vm)
-    # An available VM that has the template is not in progress before its restore.
+    # A restore of an available VM that has the template begins only with the restore itself.
     begun = prepared or (update_has_begun(snapshot, vm) and not (restore and vm.available))
     prepared = prepared and snapshot.outdated(vm)
     if restore is not None:

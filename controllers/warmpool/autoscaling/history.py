@@ -58,7 +58,7 @@ class DemandHistory:
     """Claims in the last RATE_SECONDS, with exponentially decreasing weights."""
     rate_at: float = 0.0
     table: DemandTable = field(default_factory=DemandTable)
-    """With the demand that recent claims let expect as context."""
+    """Demand by context. The context is the demand that is expected after recent claims."""
     served_claims: float = 0.0
     late_claims: float = 0.0
     slots: dict[int, Slot] = field(default_factory=dict)
@@ -71,7 +71,7 @@ class DemandHistory:
     """Whether a claim was recorded since the last encoding, or the boot time has changed by about a second."""
     _window: deque[float] = field(default_factory=deque)
     _contexts: deque[tuple[float, int]] = field(default_factory=deque)
-    """Contexts of the table with the time from which they held."""
+    """Times and contexts of the table: since when each context applied."""
 
     # Records
 

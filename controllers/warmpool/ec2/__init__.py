@@ -14,6 +14,6 @@ EC2 has no compare-and-swap: the last write of a tag wins. Four rules prevent th
   before the application starts. A claim that finds two instances with its UID keeps the instance in its status. The
   claim terminates the other instance, which no user has seen.
 - Two leaders may still give one instance to two claims in the same second. Then the instance has the tags of the later
-  write. Both claims read the tags before the launch and before the hand-over: the earlier claim finds the UID of the
-  other claim, and tries another instance.
+  write. Each claim reads the tags before the launch and before the hand-over. A claim that finds the UID of another
+  claim tries another instance.
 """

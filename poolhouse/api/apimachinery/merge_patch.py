@@ -75,7 +75,7 @@ def with_last_applied(document: Json) -> Json:
 
 
 def _filtered(patch: Json, *, nulls: bool) -> Json:
-    """The nulls of a patch, or what else it has. An empty object counts as a value, not as an empty patch."""
+    """The part of a patch that removes fields, or the part that sets fields. An empty object sets a field."""
     found: Json = {}
     for key, value in patch.items():
         if isinstance(value, dict) and value:

@@ -165,12 +165,12 @@ UNMANAGED = kept_spec(updateStrategy={"unmanaged": {}})
         ),
         pytest.param(
             changed(imported(), lambda vm: vm["metadata"]["labels"].pop(meta.REVISION)),
-            ["VM web-0: its revision is unknown"],
+            ["VM web-0: no stored revision belongs to its label poolhouse.dev/revision"],
             id="a VM without revision",
         ),
         pytest.param(
             replace(imported(), vmis=(manifest(VMIS, "web-0", {}, uid="1", labels={"app": "web"}),)),
-            ["VMI web-0: its revision is unknown"],
+            ["VMI web-0: no stored revision belongs to its label poolhouse.dev/revision"],
             id="a VMI without revision",
         ),
         pytest.param(

@@ -13,7 +13,7 @@ from poolhouse.api.kubevirt.behaviours.steps import (
     running,
 )
 
-_DRAIN = "Pools take part in drains, and limit by PodDisruptionBudgets what a drain stops."
+_DRAIN = "A pool limits by a PodDisruptionBudget how many of its VMs a drain stops at once."
 
 
 def _evictable(strategy: str) -> Json:

@@ -35,8 +35,11 @@ def take_back(observed: Observed) -> list[Write] | Wait:
             f"KubeVirt's pool {observed.name} is deleted: the import can be completed, but not be taken back"
         )
     ours = target is not None and at(target, "metadata", "annotations", meta.IMPORTING) == data["uid"]
-    if target is not None and ours and (writes := [*_returned(observed, target, source)]):
-        return writes
+    if target is not None and ours:
+        if writes := [*_returned(observed, target, source)]:
+            return writes
+        if left := observed.owned(target["metadata"]["uid"]):
+            return Wait(f"VM {left[0]['metadata']['name']} is being deleted")
     wanted = {"paused": data["spec"].get("paused"), "autohealing": data["spec"].get("autohealing")}
     if any(source["spec"].get(key) != value for key, value in wanted.items()):
         if ours and (waits := not_seen(source, len(observed.owned(data["uid"])))) is not None:
@@ -57,6 +60,8 @@ def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]
     marks = {meta.POOL: None, meta.REVISION: None}
     for vm in observed.owned(uid):
         metadata = vm["metadata"]
+        if metadata.get("deletionTimestamp"):
+            continue  # it can get no finalizer any more
         changes = {
             "ownerReferences": with_controller(vm, owner),
             "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],

@@ -448,6 +448,11 @@ def test_an_unfinished_import_is_resumed_at_kubevirt_when_all_vms_are_seen() -> 
     seen = {"conditions": [{"type": "ReplicaPaused", "status": "True"}], "replicas": 1}
     begun = replace(observed, source={**source, "status": seen}, target=target, vms=vms, vmis=())
     assert not is_imported(begun)
+    leaving = copy.deepcopy(observed.vms[0])
+    leaving["metadata"]["deletionTimestamp"] = "now"
+    assert take_back(replace(begun, vms=(leaving, *vms[1:]))) == Wait(
+        f"VM {leaving['metadata']['name']} is being deleted"
+    )
     assert take_back(begun) == Wait("KubeVirt's controller counts 1 of 2 VMs")
     all_seen = replace(begun, source={**source, "status": {**seen, "replicas": 2}})
     assert only(take_back(all_seen)).body == {"spec": {"paused": None, "autohealing": {}}}

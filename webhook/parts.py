@@ -1,4 +1,5 @@
-"""What the routes of the webhook share: its parts, and the lane of costly requests."""
+"""What the routes of the webhook share, and the lane of costly requests. `webhook.main` makes it, and lists the checks
+of admission."""
 
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field

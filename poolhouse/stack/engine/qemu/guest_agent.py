@@ -14,6 +14,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 from poolhouse.api.kinds.warm_agent import AGENT_DISK
@@ -52,7 +53,8 @@ done
 
 def agent_archive(cache: Path) -> bytes:
     """The initramfs that follows that of the built-in Linux. Raises GuestImageUnavailable."""
-    system = cache / "agent-compiled.cpio.gz"
+    contents = sha256(repr((PACKAGES, UNUSED)).encode()).hexdigest()
+    system = cache / f"agent-{contents[:16]}.cpio.gz"
     if not system.exists():
         cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix="agent-", dir=cache) as scratch:

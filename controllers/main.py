@@ -38,7 +38,7 @@ from controllers.warmpool.vm_agent import VMAgents
 from controllers.warmpool_and_claim import build as warm
 from defaulter.contract import SCHEDULABLE_LABEL, Defaulter, MACPolicy, Node, NodeIndex, read_node
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds import disabled_kinds, meta, replica_limits
+from poolhouse.api.kinds import DISABLED_KINDS, disabled_kinds, meta, replica_limits
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
@@ -65,7 +65,6 @@ from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceS
 
 log = logging.getLogger(__name__)
 
-KINDS_OFF = "POOLHOUSE_KINDS_OFF"
 LEASE = meta.CONTROLLERS
 LEASE_SECONDS = 8.0
 RENEW_DEADLINE_SECONDS = 5.0
@@ -83,7 +82,7 @@ CONNECTIONS_PER_NAMESPACE = 24
 
 
 def _parse_kinds_off(value: Any) -> Any:
-    return disabled_kinds({KINDS_OFF: value}) if isinstance(value, str) else value
+    return disabled_kinds({DISABLED_KINDS: value}) if isinstance(value, str) else value
 
 
 def _parse_networks(value: Any) -> Any:
@@ -137,7 +136,9 @@ class Settings(ServiceSettings, IdentitySettings):
         "File with the bearer token that scrapes of `/metrics` must have. Empty: everybody may scrape.",
     )
     kinds_off: Annotated[frozenset[str], BeforeValidator(_parse_kinds_off)] = setting(
-        KINDS_OFF, frozenset(), "Plurals of kinds that are not installed and have no controller, separated by commas."
+        DISABLED_KINDS,
+        frozenset(),
+        "Plurals of kinds that are not installed and have no controller, separated by commas.",
     )
 
 

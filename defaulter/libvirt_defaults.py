@@ -20,7 +20,7 @@ from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_
 from defaulter.json_paths import DocumentEditor, Path, format_path
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.libvirt_cache import Choice, LibvirtCache, LibvirtChoices, cache_key
-from defaulter.limits import MAX_DEVICES
+from defaulter.limits import MAX_LIST_ENTRIES
 from defaulter.machine_types import (
     ALIASES,
     find_substitute,
@@ -316,9 +316,9 @@ class LibvirtDefaults:
 
     def _excessive_slot_count(self) -> Iterator[FieldError]:
         count = self._slot_count()
-        if count is not None and count > MAX_DEVICES:
+        if count is not None and count > MAX_LIST_ENTRIES:
             path = ("..", "metadata", "annotations", PCI_SLOT_COUNT)
-            yield FieldError(path, f"must be at most {MAX_DEVICES}, not {count}")
+            yield FieldError(path, f"must be at most {MAX_LIST_ENTRIES}, not {count}")
 
     def _further_errors(self, found: list[FieldError]) -> Iterator[FieldError]:
         """libvirt's errors after the fields with known errors are removed."""

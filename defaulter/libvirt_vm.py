@@ -17,7 +17,7 @@ from defaulter.json_paths import Path, format_path
 from defaulter.libvirt_merge import our_alias
 from defaulter.libvirt_placeholders import complete
 from defaulter.libvirt_schema import DEVICES, DOMAIN, ElementSchema, Value
-from defaulter.limits import MAX_DEVICES
+from defaulter.limits import MAX_LIST_ENTRIES
 from defaulter.xml import Element
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
@@ -59,7 +59,7 @@ def _list_problem(value: Any) -> str:
     """Why the value cannot be the list of an element that may occur several times; "" if it can."""
     if not isinstance(value, list):
         return "must be a list"
-    return f"has {len(value)} entries; at most {MAX_DEVICES} are allowed" if len(value) > MAX_DEVICES else ""
+    return f"has {len(value)} entries; at most {MAX_LIST_ENTRIES} are allowed" if len(value) > MAX_LIST_ENTRIES else ""
 
 
 def is_valid(given: Any) -> bool:

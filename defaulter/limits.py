@@ -21,7 +21,7 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 
-MAX_DEVICES = 256
+MAX_LIST_ENTRIES = 256
 """KubeVirt's arrayLenMax, the limit on each list of a VMI spec"""
 MAX_VALUES = 50_000
 """A VM whose lists have 256 disks, volumes, NICs, networks and DataVolume templates has about 12,000."""
@@ -36,6 +36,7 @@ class Limit:
     most: int
     source: str
     """who sets the bound"""
+    least: int = 0
     is_quantity: bool = False
 
 
@@ -45,7 +46,7 @@ NUMBERS: tuple[Limit, ...] = (
     *(Limit(f"domain.cpu.{part}", MAX_VCPUS, "QEMU: max_cpus of q35") for part in ("sockets", "cores", "threads")),
     Limit("domain.cpu.maxSockets", MAX_VCPUS, "QEMU: max_cpus of q35"),
     Limit("domain.memory.guest", 2**52, "x86-64 and ARM: 52 bits of physical addresses", is_quantity=True),
-    Limit("domain.clock.utc.offsetSeconds", _INT32, "QEMU: option rtc, base"),
+    Limit("domain.clock.utc.offsetSeconds", _INT32, "QEMU: option rtc, base", least=-_INT32),
     Limit("domain.features.hyperv.spinlocks.spinlocks", _INT32, "KubeVirt: uint32, QEMU: hv-spinlocks"),
     Limit("domain.devices.disks[].bootOrder", _INT32, "QEMU: bootindex"),
     *(
@@ -56,18 +57,15 @@ NUMBERS: tuple[Limit, ...] = (
     Limit("domain.devices.interfaces[].bootOrder", _INT32, "QEMU: bootindex"),
     Limit("domain.devices.interfaces[].acpiIndex", 16 * 1024 - 1, "KubeVirt and QEMU: acpi-index"),
 )
-_TOPOLOGY: Path = ("domain", "cpu")
-
-
 _LISTS: tuple[Path, ...] = (("volumes",), ("networks",), ("accessCredentials",))
 
 
 def excessive_sizes(document: Json) -> list[Problem]:
     """Problems of lists with too many entries, and of a spec with too many values. Looks at no entry of a long list."""
     found = [
-        Problem(format_path(path), f"has {len(items)} entries; at most {MAX_DEVICES} are allowed")
+        Problem(format_path(path), f"has {len(items)} entries; at most {MAX_LIST_ENTRIES} are allowed")
         for path, items in _lists(document)
-        if len(items) > MAX_DEVICES
+        if len(items) > MAX_LIST_ENTRIES
     ]
     if not found and _has_more_values(document.get("spec"), MAX_VALUES):
         found.append(Problem("spec", f"has more than {MAX_VALUES} values"))
@@ -111,7 +109,8 @@ def excessive_values(spec: Json) -> Iterator[FieldError]:
         for path, value in _values(spec, limit.path):
             number = to_int(value) if limit.is_quantity else value
             if isinstance(number, int) and not isinstance(number, bool) and abs(number) > limit.most:
-                yield FieldError(path, f"must be at most {limit.most} ({limit.source}), not {_short(number)}")
+                bounds = f"at most {limit.most}" if number > 0 else f"from {limit.least} to {limit.most}"
+                yield FieldError(path, f"must be {bounds} ({limit.source}), not {_short(number)}")
     yield from _too_many_vcpus(spec)
 
 
@@ -121,14 +120,15 @@ def _short(number: int) -> str:
 
 
 def _too_many_vcpus(spec: Json) -> Iterator[FieldError]:
-    cpu = at(spec, *_TOPOLOGY)
-    counts = {name: value for name in ("sockets", "maxSockets", "cores", "threads") if (value := at(cpu, name))}
-    numbers = {name: value for name, value in counts.items() if type(value) is int}
+    path = ("domain", "cpu")
+    cpu = at(spec, *path)
+    names = ("sockets", "maxSockets", "cores", "threads")
+    numbers = {name: value for name in names if type(value := at(cpu, name)) is int and value}
     if any(abs(value) > MAX_VCPUS for value in numbers.values()):
         return
     sockets = max(numbers.pop("sockets", 1), numbers.pop("maxSockets", 1))
     if (vcpus := sockets * prod(numbers.values())) > MAX_VCPUS:
-        yield FieldError(_TOPOLOGY, f"has {vcpus} vCPUs; at most {MAX_VCPUS} are allowed (QEMU: max_cpus of q35)")
+        yield FieldError(path, f"has {vcpus} vCPUs; at most {MAX_VCPUS} are allowed (QEMU: max_cpus of q35)")
 
 
 def _values(spec: Json, path: str) -> Iterator[tuple[Path, Any]]:

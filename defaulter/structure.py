@@ -10,7 +10,7 @@ from typing import Any
 from defaulter.errors import FieldError
 from defaulter.fields import DEVICES, DOMAIN
 from defaulter.json_paths import Path, parse_path
-from defaulter.limits import MAX_DEVICES
+from defaulter.limits import MAX_LIST_ENTRIES
 from defaulter.vm_paths import locate
 from poolhouse.api.apimachinery.unstructured import Json, at
 
@@ -47,8 +47,8 @@ def validate_metadata(holder: Any) -> list[FieldError]:
 def _invalid_items(path: Path, items: Any) -> Iterator[FieldError]:
     if not isinstance(items, list):
         return
-    if len(items) > MAX_DEVICES:
-        yield FieldError(path, f"has {len(items)} entries; at most {MAX_DEVICES} are allowed")
+    if len(items) > MAX_LIST_ENTRIES:
+        yield FieldError(path, f"has {len(items)} entries; at most {MAX_LIST_ENTRIES} are allowed")
         return
     for index, item in enumerate(items):
         if not isinstance(item, dict):

@@ -39,6 +39,8 @@ def test_a_number_beyond_its_limit_is_refused_at_its_path(limit: Limit) -> None:
     for value in (limit.most + 1, 2**63 - 1, 10**400):
         (error,) = excessive_values(spec_with(limit.path, value))
         assert (format_path(error.path), f"at most {limit.most} (" in error.message) == (path, True)
+    (error,) = excessive_values(spec_with(limit.path, -limit.most - 1))
+    assert error.message.startswith(f"must be from {limit.least} to {limit.most} (")
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from defaulter.contract import (
     preserve_stored_values,
     undefaulted_fields,
 )
-from defaulter.limits import MAX_DEVICES, MAX_VALUES
+from defaulter.limits import MAX_LIST_ENTRIES, MAX_VALUES
 from defaulter.superseded import follow_author, record_defaults
 from poolhouse.api.kinds import by_gvk
 from poolhouse.service.cpu_lane import CpuLane, compute
@@ -145,13 +145,13 @@ async def test_a_document_beyond_the_bounds_is_denied_before_any_other_check(
     make: Callable[[int], Json], old: Json | None
 ) -> None:
     """60,000 disks took 12 seconds."""
-    documents = [request(make(count), old) for count in (MAX_DEVICES + 1, 20 * MAX_DEVICES)]
+    documents = [request(make(count), old) for count in (MAX_LIST_ENTRIES + 1, 20 * MAX_LIST_ENTRIES)]
     validate = admission().validate
     assert instructions(lambda: validate(documents[1])) < 1.1 * instructions(lambda: validate(documents[0]))
     for answer in (validate(documents[1]), await admission().mutate(documents[1])):
         above = "spec.template.spec.template.spec" if make is pool else "spec.template.spec"
         paths = {problem.path: problem.message for problem in answer.problems}
-        assert paths[f"{above}.domain.devices.disks"] == f"has {20 * MAX_DEVICES} entries; at most 256 are allowed"
+        assert paths[f"{above}.domain.devices.disks"] == f"has {20 * MAX_LIST_ENTRIES} entries; at most 256 are allowed"
         assert {f"{above}.volumes", f"{above}.networks", f"{above}.domain.devices.interfaces"} < paths.keys()
         assert len(paths) == 5
 
@@ -163,7 +163,7 @@ def test_a_document_with_too_many_values_is_denied() -> None:
 
 
 def test_the_largest_vm_is_within_the_bounds() -> None:
-    assert decide_at_once(request(addressed(many(MAX_DEVICES)))) is None
+    assert decide_at_once(request(addressed(many(MAX_LIST_ENTRIES)))) is None
 
 
 @pytest.mark.parametrize("path", ["/mutate", "/validate"])
@@ -174,7 +174,7 @@ async def test_a_costly_review_is_computed_apart_from_the_event_loop(webhook: Ru
         release = threading.Event()
         holder = asyncio.create_task(compute(release.wait, PATIENCE_SECONDS))
     await eventually(lambda: lane._busy)
-    large = asyncio.create_task(webhook.review(review(many(MAX_DEVICES)), path))
+    large = asyncio.create_task(webhook.review(review(many(MAX_LIST_ENTRIES)), path))
     await eventually(lambda: len(lane) == 1)
     assert (await webhook.review(review(vm()), path))["allowed"], "an ordinary VM does not wait for the large one"
     assert not large.done()
@@ -189,7 +189,7 @@ async def test_large_reviews_of_one_namespace_are_refused_when_too_many_wait(web
         release = threading.Event()
         holder = asyncio.create_task(compute(release.wait, PATIENCE_SECONDS))
     await eventually(lambda: webhook.service.lane._busy)
-    body = review(many(MAX_DEVICES))
+    body = review(many(MAX_LIST_ENTRIES))
     first = asyncio.create_task(webhook.client.post("/validate", json=body))
     await eventually(lambda: len(webhook.service.lane) == 1)
     refused = await webhook.client.post("/validate", json=body)
@@ -204,7 +204,7 @@ async def test_large_reviews_of_one_namespace_are_refused_when_too_many_wait(web
 
 async def test_a_review_beyond_its_budget_of_processor_time_is_given_up(webhook: RunningWebhook) -> None:
     webhook.service.lane = CpuLane(budget_seconds=0, max_per_tenant=10)
-    refused = await webhook.client.post("/validate", json=review(many(MAX_DEVICES)))
+    refused = await webhook.client.post("/validate", json=review(many(MAX_LIST_ENTRIES)))
     assert refused.status_code == 503
     assert "too much processor time" in refused.text
     assert (await webhook.review(review(vm()), "/validate"))["allowed"]

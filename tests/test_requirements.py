@@ -154,7 +154,7 @@ def test_the_client_requires_what_it_imports() -> None:
     assert imported == names(client["dependencies"])
 
 
-def test_exceptions_are_needed() -> None:
+def test_the_lists_of_exceptions_have_no_stale_entry() -> None:
     required = names([*PROJECT["dependencies"], *(each for extra in EXTRAS.values() for each in extra)])
     imported = used(tuple({*BASE, *(room for rooms in ROOMS.values() for room in rooms)}))
     assert UNIMPORTED.keys() - required == set(), "no longer required"

@@ -114,7 +114,9 @@ FIRMWARE_ID, SERIAL = "domain.firmware.uuid", "domain.firmware.serial"
         pytest.param(
             {SERIAL: UUIDS["serial"]}, SERIAL, VIRT_API, id="a random one that the record counts as a default"
         ),
-        pytest.param({}, "domain.devices.disks[root].disk.bus", "kubectl-create", id="a list has its manager"),
+        pytest.param(
+            {}, "domain.devices.disks[root].disk.bus", "kubectl-create", id="the field manager of a list item"
+        ),
         pytest.param({}, "domain.cpu.model", OTHER_WEBHOOK, id="a field of no client that is not in the record"),
         pytest.param({"domain.cpu.model": "host-model"}, "domain.cpu.model", OTHER_WEBHOOK, id="another value"),
     ],

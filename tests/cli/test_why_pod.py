@@ -27,7 +27,7 @@ def claim(**status: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("text", "name"), [("pod/p1", "p1"), ("pods/p1", "p1"), ("po/p1", "p1"), ("p1", ""), ("vm/p1", ""), ("pod/a/b", "")]
 )
-def test_the_forms_of_a_pod(text: str, name: str) -> None:
+def test_the_name_of_a_pod_in_an_argument(text: str, name: str) -> None:
     assert pod_name(text) == name
 
 

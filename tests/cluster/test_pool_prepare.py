@@ -121,7 +121,7 @@ def named(place: Place, name: str, **labels: str) -> Json:
     return document
 
 
-async def test_a_webhook_that_goes_in_the_middle_of_a_batch_leaves_no_vm_undecided(
+async def test_every_vm_gets_defaults_if_the_webhook_stops_during_a_batch(
     place: Place, defaulter: FakeDefaulter
 ) -> None:
     api = WithWebhook(place.api)

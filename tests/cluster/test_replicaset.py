@@ -43,7 +43,7 @@ async def place(control_plane: Any) -> AsyncIterator[Place]:
 
 
 @pytest.mark.sentence("2.1")
-async def test_a_set_makes_its_instances_and_rests(control_plane: Any, place: Place) -> None:
+async def test_a_replica_set_creates_its_vmis_and_then_writes_nothing(control_plane: Any, place: Place) -> None:
     made = await place.make(3)
     async with controller(control_plane.kubeconfig) as running:
         await until(place.count, 3)

@@ -257,7 +257,9 @@ NEVER_DEFAULTED = [
     pytest.param(implicit(**ROOT_VOLUME), {}, id="a volume without a disk, as virtctl create vm writes it"),
     pytest.param({"domain": MACHINE | {"devices": {"rng": {}}}, **ROOT_VOLUME}, {}, id="other devices"),
     pytest.param(
-        spec(disk("root", pciAddress="0000:09:00.0"), disk("data"), nic(), domain=MACHINE), {}, id="one address"
+        spec(disk("root", pciAddress="0000:09:00.0"), disk("data"), nic(), domain=MACHINE),
+        {},
+        id="listed devices, one with an address",
     ),
     pytest.param(spec(disk("root"), nic(model="virtio"), domain=MACHINE), {}, id="listed devices"),
     pytest.param(spec(disk("root", bus="sata"), nic(), domain=MACHINE), {}, id="a NIC without a model beside SATA"),

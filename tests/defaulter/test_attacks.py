@@ -142,7 +142,7 @@ HEAVY = {
 
 
 @pytest.mark.parametrize("attack", HEAVY)
-def test_no_document_costs_a_worker(service: Service, attack: str) -> None:
+def test_heavy_documents_stay_within_the_deadline(service: Service, attack: str) -> None:
     """`Workers.check` fails if the worker was replaced or has used more processor time than the deadline."""
     status, content = service.default(HEAVY[attack])
     assert status in (200, 422), content

@@ -354,7 +354,7 @@ def stopped(*parts: Json, domain: Json | None = None, **fields: Any) -> Json:
         ),
     ],
 )
-def test_the_hardware_is_that_of_the_started_vm(
+def test_addresses_equal_those_of_kubevirts_expansion(
     libvirt: Libvirt, document: Json, preference: Json, expected: Json
 ) -> None:
     given = {"preference": preference, **({"instancetype": SMALL} if "instancetype" in document["spec"] else {})}

@@ -28,7 +28,7 @@ def decided(content: dict[str, Any], cluster: ClusterConfig | None = None, **fie
         pytest.param({"cpu": {"cores": 2}}, (None, 2, 1), id="cores alone leave sockets, which would allow hotplug"),
         pytest.param({"cpu": {"threads": 2}}, (None, 1, 2), id="threads alone leave sockets too"),
         pytest.param({"cpu": {"sockets": 2}}, (2, 1, 1), id="sockets alone"),
-        pytest.param({"cpu": {"cores": 0, "sockets": 0}}, (1, 1, 1), id="nought is nothing"),
+        pytest.param({"cpu": {"cores": 0, "sockets": 0}}, (1, 1, 1), id="0 counts as unset"),
         pytest.param({"resources": {"requests": {"cpu": "2"}}}, (2, 1, 1), id="requests become sockets"),
         pytest.param({"resources": {"requests": {"cpu": "1500m"}}}, (2, 1, 1), id="rounded up"),
         pytest.param(

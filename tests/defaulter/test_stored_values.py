@@ -20,7 +20,9 @@ class TestUpdate:
     def stored(self, libvirt: Libvirt) -> dict[str, Any]:
         return libvirt.default(vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))).object
 
-    def test_a_bare_manifest_applied_again_loses_nothing(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
+    def test_applying_the_bare_manifest_again_keeps_stored_hardware(
+        self, libvirt: Libvirt, stored: dict[str, Any]
+    ) -> None:
         bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
         assert libvirt.default(bare, oldObject=stored).object["spec"] == stored["spec"]
 

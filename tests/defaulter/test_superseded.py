@@ -517,7 +517,7 @@ def test_a_removed_nic_keeps_its_fields_until_it_is_unplugged(libvirt: Libvirt) 
     assert not answer.warnings
 
 
-def test_an_object_that_only_defaults_are_in_is_a_default() -> None:
+def test_an_object_with_only_defaulted_fields_counts_as_defaulted() -> None:
     firmware = {"uuid": "00000000-0000-4000-8000-000000000001", "serial": "a"}
     record = {f"domain.firmware.{name}": value for name, value in firmware.items()}
     record |= {"domain": {}, "domain.firmware": {}, "domain.devices": {}, "domain.devices.disks": []}

@@ -80,7 +80,7 @@ async def test_lost_vm(scope: Scope) -> None:
 
 
 @pytest.mark.needs(source="blank")
-async def test_delete(scope: Scope) -> None:
+async def test_a_deleted_pool_takes_its_vms_and_disks_with_it(scope: Scope) -> None:
     """A deleted pool takes its VMs and disks with it"""
     await scope.pool(1, vm=scope.vm_spec(disk=scope.target.source("blank"), run_strategy="Halted"))
     await scope.becomes(lambda: names(scope), ["web-1"])

@@ -35,7 +35,7 @@ def test_every_locked_dependency_is_listed() -> None:
     ], "run make generate"
 
 
-def test_exceptions_are_needed() -> None:
+def test_the_lists_of_exceptions_have_no_stale_entry() -> None:
     found = {each.name: each.licence for each in LISTED}
     assert {name: licence for name, (licence, _) in EXCEPTIONS.items()} == {name: found[name] for name in EXCEPTIONS}
 

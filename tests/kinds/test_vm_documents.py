@@ -55,7 +55,7 @@ def test_whether_a_vm_may_have_run(found: Json, going: bool, ran: bool) -> None:
     ("firmware", "known_by"),
     [
         pytest.param(None, {"uuid": TESTVM}, id="the UUID that KubeVirt gives it"),
-        pytest.param({"serial": "a"}, {"serial": "a", "uuid": TESTVM}, id="beside what there is"),
+        pytest.param({"serial": "a"}, {"serial": "a", "uuid": TESTVM}, id="the UUID is added to a serial"),
         pytest.param({"uuid": "b"}, {"uuid": "b"}, id="its own stays"),
     ],
 )

@@ -141,7 +141,9 @@ def test_the_page_is_read_more_often_while_a_vm_is_awaited() -> None:
         ),
     ],
 )
-def test_a_pool(given: dict[str, Any], claims: tuple[dict[str, Any], ...], expected: dict[str, str]) -> None:
+def test_what_a_user_sees_of_a_pool(
+    given: dict[str, Any], claims: tuple[dict[str, Any], ...], expected: dict[str, str]
+) -> None:
     (row,) = shown(*claims, pools=(given,))["pools"]
     assert {key: row[key] for key in expected} == expected
 

@@ -135,7 +135,7 @@ def test_setting_this_machine_s_clock_changes_nothing() -> None:
         pytest.param({"Date": "soon"}, id="without a date"),
     ],
 )
-def test_an_answer_that_proves_nothing_is_ignored(headers: dict[str, str]) -> None:
+def test_responses_without_a_usable_date_are_ignored(headers: dict[str, str]) -> None:
     clocks = Clocks(HOUR)
     clocks.answers(MAX_SAMPLES, headers=headers)
     assert clocks.error == -HOUR

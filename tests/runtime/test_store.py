@@ -8,7 +8,7 @@ from poolhouse.runtime.store import OrderedIndex, Store
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.one_of(st.none(), st.integers(0, 3)))))
-def test_an_index_finds_what_a_search_finds(changes: list[tuple[str, int | None]]) -> None:
+def test_an_index_equals_a_linear_search(changes: list[tuple[str, int | None]]) -> None:
     store: Store[tuple[str, int]] = Store({"number": lambda view: [view[1], view[1] % 2 == 0]})
     for name, number in changes:
         if number is None:

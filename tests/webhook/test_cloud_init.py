@@ -102,7 +102,9 @@ def pool(
         ),
     ],
 )
-async def test_which_changes_have_no_effect(old: Json | None, new: Json, paths: list[str]) -> None:
+async def test_warns_of_cloud_init_changes_that_the_guest_ignores(
+    old: Json | None, new: Json, paths: list[str]
+) -> None:
     answer = await CloudInitChanges().handle(request(new, old))
     assert not answer.problems
     assert [each.partition(": ")[0] for each in answer.warnings] == [f"{VMI}.{path}" for path in paths]

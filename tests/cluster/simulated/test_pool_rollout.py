@@ -222,7 +222,7 @@ def machine(place: Place, name: str) -> tuple[Any, str, str]:
 
 
 @pytest.mark.parametrize("run_strategy", ["Manual", "RerunOnFailure"])
-async def test_vms_that_kubevirt_must_be_asked_for_are_restarted(guests: Place, ours: Path, run_strategy: str) -> None:
+async def test_an_update_restarts_vms_by_subresource(guests: Place, ours: Path, run_strategy: str) -> None:
     spec = bigger()
     spec["spec"].pop("running")
     spec["spec"] |= {"runStrategy": run_strategy}

@@ -723,7 +723,7 @@ def test_a_running_vm_needs_two_writes_before_ready_and_one_after() -> None:
     assert plan(found, NOW + timedelta(seconds=1)) == Requeue(None), "no more writes"
 
 
-def test_timings() -> None:
+def test_the_timings_of_a_claim() -> None:
     timeline = Timeline(
         observed=NOW,
         dequeued=NOW + timedelta(milliseconds=2),

@@ -83,7 +83,11 @@ def bound(uid: str = "m", launch: str = "Warm", **given: Any) -> Any:
             id="no VM is ready in the placement",
         ),
         pytest.param(snapshot(over_quota=QUOTA), ("QuotaExceeded", "ann has 1 VM", "Warning"), id="over quota"),
-        pytest.param(snapshot(failure=REFUSED), ("FailedCreate", "no permission", "Warning"), id="refused"),
+        pytest.param(
+            snapshot(failure=REFUSED),
+            ("FailedCreate", "no permission", "Warning"),
+            id="the creation of the VM is refused",
+        ),
         pytest.param(snapshot(no_pool=NO_POOL), ("PoolNotFound", "there is no warm pool web", "Warning"), id="no pool"),
         pytest.param(
             snapshot(None, claimed_vm("forged", WarmState.IN_USE), unrecorded=frozenset({"forged"})),

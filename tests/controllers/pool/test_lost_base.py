@@ -69,7 +69,9 @@ def devices(**found: object) -> Json:
         ),
     ],
 )
-def test_fields_that_nothing_explains(live: Json, new: Json, left: tuple[str, ...]) -> None:
+def test_unexplained_fields_of_an_update_without_its_base_revision(
+    live: Json, new: Json, left: tuple[str, ...]
+) -> None:
     assert unexplained_fields(live, new) == left
 
 

@@ -107,8 +107,10 @@ async def test_what_needs_a_failed_write_is_not_sent() -> None:
 @pytest.mark.parametrize(
     ("error", "failure"),
     [
-        pytest.param(Invalid("no such disk"), Failure("FailedCreate", "no such disk"), id="refused"),
-        pytest.param(Throttled("later"), None, id="busy"),
+        pytest.param(
+            Invalid("no such disk"), Failure("FailedCreate", "no such disk"), id="the API server refuses the object"
+        ),
+        pytest.param(Throttled("later"), None, id="the API server limits requests"),
         pytest.param(Unreachable("away"), None, id="no answer"),
     ],
 )

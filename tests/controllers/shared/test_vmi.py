@@ -5,7 +5,7 @@ from __future__ import annotations
 from controllers.shared.vmi import parse_vmi
 
 
-def test_the_vmi_of_a_vm() -> None:
+def test_parse_vmi() -> None:
     given = {
         "metadata": {
             "namespace": "default",

@@ -43,7 +43,9 @@ def recording(*uids: str, replicas: int = 1, **spec: Any) -> WarmPool:
             [],
             id="a VM that this process has created waits for the stored status",
         ),
-        pytest.param(a_snapshot(recording(), a_vm("a", NEW, created_at=ago(59))), [], id="another one never is Ready"),
+        pytest.param(
+            a_snapshot(recording(), a_vm("a", NEW, created_at=ago(59))), [], id="a VM of another process waits too"
+        ),
         pytest.param(
             a_snapshot(recording(), a_vm("a", NEW, created_at=ago(60))),
             [("delete", "a", "NotRecorded")],

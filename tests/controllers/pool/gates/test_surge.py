@@ -39,9 +39,11 @@ THREE = (old(1), old(2), old(3))
     ("found", "expected"),
     [
         pytest.param(surging(vm(1), vm(2), vm(3)), [], id="nothing to update"),
-        pytest.param(surging(*THREE), [("create", "web-4")], id="a VM more comes first"),
-        pytest.param(surging(*THREE, vm(4, **STARTING)), [], id="nothing goes until it is ready"),
-        pytest.param(surging(*THREE, vm(4)), [("delete", "web-1")], id="then an old one goes"),
+        pytest.param(surging(*THREE), [("create", "web-4")], id="an extra VM is created first"),
+        pytest.param(surging(*THREE, vm(4, **STARTING)), [], id="no VM is deleted until the extra one is ready"),
+        pytest.param(
+            surging(*THREE, vm(4)), [("delete", "web-1")], id="an old VM is deleted once the extra one is ready"
+        ),
         pytest.param(surging(old(2), old(3), vm(4)), [("create", "web-1")], id="a free name is taken"),
         pytest.param(surging(vm(1), vm(2), old(3), vm(4)), [("delete", "web-3")], id="the last one"),
         pytest.param(

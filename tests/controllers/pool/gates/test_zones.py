@@ -111,7 +111,7 @@ def tier(name: str) -> Json:
         pytest.param(
             pool("abbb", *map(aged, (1, 2, 3, 4))),
             [1, 2, 3, 4],
-            id="Oldest leaves zones no choice",
+            id="the policy Oldest overrides the order of zones",
             marks=pytest.mark.sentence("1.46"),
         ),
         pytest.param(

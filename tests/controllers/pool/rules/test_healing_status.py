@@ -244,7 +244,7 @@ def test_which_disks_are_at_risk(observed: PoolSnapshot, why: str) -> None:
     assert bool(plan(observed, NOW).healed) is not bool(why)
 
 
-def test_whose_disks_must_be_gone() -> None:
+def test_a_vm_with_a_healing_record_was_healed() -> None:
     observed = eight(healing={"vms": [record("web-1")]})
     assert was_healed(observed, "web-1")
     assert not was_healed(observed, "web-2")

@@ -98,7 +98,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
         pytest.param(
             four(old(1), old(2), old(3), old(4, ready=False)),
             [("Update", "web-4")],
-            id="one that is down anyway costs nothing, and nobody else may go",
+            id="the unavailable VM is updated first, and no available one",
         ),
         pytest.param(
             four(*(old(n, ready=False) for n in range(1, 5))),

@@ -17,7 +17,7 @@ from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
 from poolhouse.cli.output import Failed, confirm, is_structured, output_option, print_result
 from poolhouse.cli.parameters import POOL, VM
-from poolhouse.cli.pools import BURST, POOL_KIND, get_pool, get_vm, list_vms
+from poolhouse.cli.pools import BURST, controlling_pool, describe_controller, get_pool, get_vm, list_vms
 
 if TYPE_CHECKING:
     from controllers.pool.stores import Stores
@@ -43,9 +43,15 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 
     document = await get_vm(api, cluster, vm)
-    owner = controller_of(document)
-    if owner is None or owner["kind"] != POOL_KIND:
-        raise Failed(f"{vm} is in no pool" + (f"; {owner['kind']} {owner['name']} controls it" if owner else ""))
+    owner = controlling_pool(document)
+    if owner is None:
+        other = controller_of(document)
+        what = (
+            "is in no pool"
+            if other is None
+            else f"is in no pool of Poolhouse; {describe_controller(other)} controls it"
+        )
+        raise Failed(f"{vm} {what}")
     others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
     paused = await _paused(api, cluster, owner["name"])
     await _set_owners(api, cluster, document, others, **without_tracking_marks(document["metadata"]))
@@ -216,9 +222,9 @@ def _with_owner(document: Json, reference: Json) -> Json:
 def _is_attached(document: Json, pool: str | None) -> bool:
     from poolhouse.api.kinds import meta
 
-    owner = controller_of(document)
+    owner = controlling_pool(document)
     name = pool or (document["metadata"].get("labels") or {}).get(meta.POOL)
-    return owner is not None and owner["kind"] == POOL_KIND and owner["name"] == name
+    return owner is not None and owner["name"] == name
 
 
 async def _foreseen(api: Api, attachment: Attachment, documents: list[Json]) -> Attachment:
@@ -262,7 +268,7 @@ def _attachable_to(document: Json, pool: str | None) -> str:
     metadata = document["metadata"]
     vm, owner = metadata["name"], controller_of(document)
     if owner is not None:
-        raise Failed(f"{vm} belongs to {owner['kind']} {owner['name']}; detach it there first")
+        raise Failed(f"{vm} belongs to {describe_controller(owner)}; detach it there first")
     if metadata.get("deletionTimestamp"):
         raise Failed(f"{vm} is being deleted")
     name = pool or (metadata.get("labels") or {}).get(meta.POOL)

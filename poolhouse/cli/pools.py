@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds import resource_types
 from poolhouse.cli.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -14,6 +15,22 @@ if TYPE_CHECKING:
 POOL_KIND = "VirtualMachinePool"
 BURST = 250
 """the default of the controllers' POOLHOUSE_BURST, with which simulations run"""
+
+
+def controlling_pool(document: Json) -> Json | None:
+    """The owner reference to the pool that controls a VM; None if its controller is no pool of Poolhouse."""
+    owner = controller_of(document)
+    return owner if owner is not None and owner["kind"] == POOL_KIND and not _is_of_kubevirt(owner) else None
+
+
+def describe_controller(owner: Json) -> str:
+    """KubeVirt's own pools have a kind of the same name."""
+    return f"KubeVirt's pool {owner['name']}" if _is_of_kubevirt(owner) else f"{owner['kind']} {owner['name']}"
+
+
+def _is_of_kubevirt(owner: Json) -> bool:
+    group = str(owner["apiVersion"]).partition("/")[0]
+    return owner["kind"] == POOL_KIND and group != resource_types.POOLS.group
 
 
 def is_controlled_by(document: Json, uid: str) -> bool:

@@ -24,7 +24,7 @@ from poolhouse.cli.past import (
     merge,
     of_vm,
 )
-from poolhouse.cli.pools import BURST, POOL_KIND
+from poolhouse.cli.pools import BURST, controlling_pool, describe_controller
 from poolhouse.cli.why_pod import other_object
 
 if TYPE_CHECKING:
@@ -66,7 +66,8 @@ async def _explain_vm(
     past = _past(events, identity, decisions)
     if vm is None and (gone := await _explain_gone(api, namespace, identity, past, decisions)):
         return gone
-    member, gone_by = controller.get("kind") == POOL_KIND, deletion_of(decisions, identity) if vm is None else None
+    member = vm is not None and controlling_pool(vm) is not None
+    gone_by = deletion_of(decisions, identity) if vm is None else None
     if member:
         facts, following = await _pool_state(api, namespace, name, pool)
     else:
@@ -75,7 +76,7 @@ async def _explain_vm(
         "vm": name,
         "uid": identity.uid,
         "pool": pool,
-        "controller": f"{controller['kind']} {controller['name']}" if controller else None,
+        "controller": describe_controller(controller) if controller else None,
         "exists": vm is not None,
         "member": member,
         "deletion": gone_by.json() if gone_by is not None else None,
@@ -212,8 +213,7 @@ def _pool_name(vm: Json | None, name: str, decisions: Sequence[Logged]) -> str:
     if vm is None:
         last = max(decisions, key=lambda each: each.time, default=None)
         return last.owner.partition(" ")[2] if last else parent_and_ordinal(name)[0]
-    owner = controller_of(vm)
-    if owner is not None and owner["kind"] == POOL_KIND:
+    if (owner := controlling_pool(vm)) is not None:
         return str(owner["name"])
     return str((vm["metadata"].get("labels") or {}).get(meta.POOL, ""))
 

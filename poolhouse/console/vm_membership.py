@@ -8,7 +8,7 @@ from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.kinds import meta
 from poolhouse.cli import detach
 from poolhouse.cli.cluster import Cluster
-from poolhouse.cli.pools import POOL_KIND
+from poolhouse.cli.pools import controlling_pool
 from poolhouse.console.act import CONFIRMED, VM, Act, Run, Target, Values, may_patch, patches
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _in_pool(target: Target) -> bool:
-    return (controller_of(target.document) or {}).get("kind") == POOL_KIND
+    return controlling_pool(target.document) is not None
 
 
 def _was_in_pool(target: Target) -> bool:

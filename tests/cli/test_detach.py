@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import pytest
 
-from poolhouse.cli.detach import Attachment
+from poolhouse.api.kinds.resource_types import POOLS
+from poolhouse.cli.cluster import Cluster
+from poolhouse.cli.detach import Attachment, attach_vms, detach_vm
+from poolhouse.cli.output import Failed
+from poolhouse.runtime.api import Api
+from tests.builders import owned_by
 
 ATTACHED = "web-1 is attached to web"
 PAUSED = "when web is resumed, because it is paused"
@@ -54,3 +61,32 @@ PAUSED = "when web is resumed, because it is paused"
 )
 def test_an_attachment_asks_if_a_vm_is_deleted(found: Attachment, harmless: bool, message: str) -> None:
     assert (found.harmless, found.message) == (harmless, message)
+
+
+class OneVM:
+    """An API server with one VM, which refuses all writes."""
+
+    def __init__(self, owner: dict[str, Any]) -> None:
+        self._owner = owner
+
+    async def get(self, *_: object) -> dict[str, Any]:
+        metadata = {"name": "web-1", "namespace": "default", "uid": "u", "resourceVersion": "1"}
+        return {"metadata": {**metadata, "labels": {"poolhouse.dev/pool": "web"}, "ownerReferences": [self._owner]}}
+
+
+@pytest.mark.parametrize(
+    ("version", "controller"),
+    [("pool.kubevirt.io/v1beta1", "KubeVirt's pool web"), ("apps/v1", "ReplicaSet web")],
+)
+async def test_a_vm_of_another_controller_is_not_taken_from_it(version: str, controller: str) -> None:
+    (reference,) = owned_by(POOLS, "web", "u-web")
+    kind = "VirtualMachinePool" if "pool" in version else "ReplicaSet"
+    api, cluster = cast(Api, OneVM({**reference, "apiVersion": version, "kind": kind})), cast(Cluster, Place())
+    with pytest.raises(Failed, match=f"web-1 is in no pool of Poolhouse; {controller} controls it"):
+        await detach_vm(api, cluster, "web-1")
+    with pytest.raises(Failed, match=f"web-1 belongs to {controller}; detach it there first"):
+        await attach_vms(api, cluster, ("web-1",), None, yes=True)
+
+
+class Place:
+    namespace = "default"

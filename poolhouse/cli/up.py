@@ -188,8 +188,8 @@ def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:
         )
     try:
         while child.poll() is None:
-            shown = _echo_from(log, shown, bar, quiet)
             report = StackStatus.read(paths.status)
+            shown = _echo_from(log, shown, bar, quiet)
             if report is not None and report.pid == child.pid and report.total:
                 bar.update(report.ready_parts, report.total)
             if report is not None and report.pid == child.pid and report.phase == "ready":

@@ -171,8 +171,9 @@ class Stack:
         endpoints = services.endpoints(self._paths, self._ports, self._options.services)
         self._paths.endpoints.write_text(json.dumps(endpoints, indent=2) + "\n")
         self._paths.prometheus.write_text(yaml.safe_dump(services.prometheus_config(endpoints), sort_keys=False))
-        self._status.set_phase("ready")
+        # Before the phase, because `up --detach` prints nothing after it.
         self._echo(f"ready: export KUBECONFIG={self._paths.kubeconfig}")
+        self._status.set_phase("ready")
         if watch is not None:
             await self._with_api(watch)
 

@@ -133,7 +133,8 @@ def test_a_stack_stops_and_resumes_beside_another_one(both: tuple[StackPaths, St
         assert status(two)["phase"] == "ready"
 
         left = subprocess.Popen(["sleep", "infinity"], env={"POOLHOUSE_DIR": str(one.dir)})
-        up("--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        said = up("--dir", str(one.dir), "--detach", *CONTROL_PLANE_ONLY)
+        assert said.rstrip().endswith(f"ready: export KUBECONFIG={one.kubeconfig}"), "the next command is the last line"
         assert left.wait(PATIENCE_SECONDS) == -signal.SIGTERM, "`up` ends what an earlier run has left"
         assert call(one, lambda api: api.get(CONFIG_MAPS, "default", "kept"))["metadata"]["name"] == "kept"
         assert one.kubeconfig.read_bytes() == kubeconfig

@@ -27,7 +27,7 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time, seconds_until_next
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
-from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition
 
 LAUNCH_TYPES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
 """the key is the standby mode"""
@@ -135,7 +135,8 @@ def application_conditions(s: ClaimSnapshot, now: datetime) -> list[Condition]:
         return [Condition(type=kind, status="Unknown", reason=ClaimReason.APPLICATION_AT_BOOT, message=message)]
     if written is not None and written.reason == health.reason:
         return []
-    return [Condition(type=kind, status=VERDICTS[health.verdict], reason=health.reason, message=health.message)]
+    message = health.message[:MAX_MESSAGE]
+    return [Condition(type=kind, status=VERDICTS[health.verdict], reason=health.reason, message=message)]
 
 
 def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:

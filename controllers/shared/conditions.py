@@ -5,7 +5,7 @@ from datetime import datetime
 
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.timestamps import format_time
-from poolhouse.api.kinds.metav1 import Condition, with_transition_times
+from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition, with_transition_times
 
 MAX_NAMES = 5
 PRESENT_WHILE_TRUE = frozenset({"Reconciling", "Stalled"})
@@ -13,7 +13,9 @@ PRESENT_WHILE_TRUE = frozenset({"Reconciling", "Stalled"})
 
 
 def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
-    return Condition(type=type, status="True" if holds else "False", reason=str(reason), message=message)
+    """A longer message is cut. It may quote an annotation or the status of another controller, which have no limit, and
+    a status that cannot be written would hide all other conditions."""
+    return Condition(type=type, status="True" if holds else "False", reason=str(reason), message=message[:MAX_MESSAGE])
 
 
 def set_times(

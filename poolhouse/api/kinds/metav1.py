@@ -8,6 +8,9 @@ from pydantic import Field
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.model import ATOMIC_LIST, AtomicModel, Int64, Model, Rule, Time, Tuple, list_map
 
+MAX_MESSAGE = 32_768
+"""of a condition, by the schema of metav1.Condition"""
+
 
 class Condition(Model):
     """A condition of the object."""
@@ -18,7 +21,7 @@ class Condition(Model):
     """Status of the condition."""
     reason: Annotated[str, Field(max_length=1024)] = ""
     """Reason of the last transition, in CamelCase."""
-    message: Annotated[str, Field(max_length=32768)] = ""
+    message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
     """Message for users."""
     last_transition_time: Time | None = None
     """Time at which `status` last changed."""

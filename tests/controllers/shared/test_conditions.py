@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from controllers.shared.conditions import condition, join_names, merge, names_and_verb, set_times
+from poolhouse.api.kinds.metav1 import MAX_MESSAGE
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEFORE = condition("Ready", True, "Old").model_copy(update={"last_transition_time": "2026-03-01T11:00:00Z"})
@@ -34,6 +35,10 @@ def test_an_optional_condition_is_left_out_until_it_was_true() -> None:
 def test_merge_keeps_conditions_of_other_types() -> None:
     found = merge([condition("Failed", True, "Broken")], [BEFORE], generation=1, now=NOW)
     assert [each.type for each in found] == ["Ready", "Failed"]
+
+
+def test_a_message_that_quotes_a_long_annotation_does_not_prevent_the_status() -> None:
+    assert len(condition("RevisionLost", True, "RevisionLost", "x" * (MAX_MESSAGE + 1)).message) == MAX_MESSAGE
 
 
 @pytest.mark.parametrize(

@@ -231,14 +231,17 @@ class FieldOwners:
     def of(self, field: str) -> tuple[str | None, str | None]:
         """Returns the client that set the field at this path, and the time if known."""
         managers = self._evidence.managers(field)
-        since = self.since(managers[0].get("time")) if managers else self.since()
-        return self._author(field, [str(each.get("manager")) for each in managers]), since
+        author = self._author(field, [str(each.get("manager")) for each in managers])
+        is_manager = bool(managers) and author == managers[0].get("manager")
+        return author, self.since(managers[0].get("time") if is_manager else None)
 
     def _author(self, field: str, managers: list[str]) -> str:
         applied = self._evidence.applied
         if self._record is not None:
             if field in self._record:
                 return VIRT_API if self._is_random_id(field) else DEFAULTER
+            if "[" in field and managers and not self._unchanged and (applied is None or field not in applied):
+                return UNKNOWN  # a list has one manager, and a VM that stops gets values of its guest
             return managers[0] if managers else self._at_admission(field)
         if applied is not None and field in applied:
             return managers[0] if managers else "kubectl apply"

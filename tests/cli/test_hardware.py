@@ -90,13 +90,36 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
         pytest.param(
             stored(PLACED, generation=2, at=CREATED),
             ROOT,
-            (UNKNOWN, CREATED),
-            id="who wrote it has changed nothing since",
+            (UNKNOWN, None),
+            id="and admission may have written it since, whoever manages the list",
+        ),
+        pytest.param(
+            stored(PLACED, generation=2, at=CREATED, **{"f:machine": {"f:type": {}}}),
+            "domain.machine.type",
+            ("kubectl-create", CREATED),
+            id="an owner that has changed nothing since wrote it at the creation",
         ),
     ],
 )
 def test_the_owner_of_a_field(document: Json, field: str, author: tuple[str, str | None]) -> None:
     assert FieldOwners(document).of(field) == author
+
+
+@pytest.mark.parametrize(
+    ("recorded", "applied", "author"),
+    [
+        pytest.param("0000:07:00.0", None, (DEFAULTER, None), id="a default that an update of the VM brought"),
+        pytest.param(None, None, (UNKNOWN, None), id="a value of the guest, or one that a user added"),
+        pytest.param(None, PLACED, ("kubectl-create", CREATED), id="an applied value"),
+    ],
+)
+def test_a_value_in_a_list_may_be_newer_than_what_its_manager_wrote(
+    recorded: str | None, applied: Json | None, author: tuple[str, str | None]
+) -> None:
+    document = stored(PLACED, generation=3, at=CREATED, applied=applied)
+    record = {ROOT: recorded} if recorded else {}
+    document["metadata"].setdefault("annotations", {})[DEFAULTED_FIELDS] = json.dumps(record)
+    assert FieldOwners(document).of(ROOT) == author
 
 
 UUIDS = {"uuid": "63431781-74fa-89c8-8a15-38fcd4aaf6b5", "serial": "5d307ca9-b3ef-428c-8861-06e72d69f223"}

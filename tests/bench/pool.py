@@ -53,7 +53,7 @@ def vms(name: str, size: int) -> tuple[Pool, Any, list[Json]]:
     document = pool(name, size)
     view = parse_pool({**document, "metadata": {**document["metadata"], "uid": name, "generation": 1}})
     assert isinstance(view, Pool)
-    revision, _ = current_revision(name, name, content(view.spec), ())
+    revision, _ = current_revision(name, name, content(view.spec), (), namespace=view.namespace)
     return view, revision, [template.build_vm(view, ordinal, revision) for ordinal in range(1, size + 1)]
 
 

@@ -174,6 +174,9 @@ class PoolChanges:
 
     def data_volumes_served(self, enqueue: Enqueue) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disks())
+        for pool in self.stores.pools.all():
+            if isinstance(pool, Pool) and pool.disk_names:
+                enqueue(pool.key, GATHER_SECONDS)
 
     def data_volume_changed(self, enqueue: Enqueue, key: Key, *, freed: bool = False) -> None:
         self._enqueue_waiting(enqueue, self.stores.waiting_for_disk(key))

@@ -1,18 +1,17 @@
-"""What the DataVolume of a disk says about its data, by the rules of CDI."""
+"""What the DataVolume of a disk says about its data, by the rules of CDI, and who has a DataVolume or a claim."""
 
-from collections.abc import AsyncIterator, Hashable, Iterator
+from collections.abc import AsyncIterator, Callable, Hashable, Iterator
 from sys import intern
 from typing import NamedTuple
 
 from controllers.shared.names import parent_and_ordinal
-from controllers.shared.sources import DATA_VOLUMES, Source
+from controllers.shared.sources import DATA_VOLUMES, Source, key_of
 from controllers.shared.vmi import text
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.optional_informer import OptionalInformer
-from poolhouse.runtime.resource import VMS, Key, object_key
+from poolhouse.runtime.resource import PVCS, VMS, Key, object_key
 
 PRE_POPULATED = "cdi.kubevirt.io/storage.prePopulated"
 """CDI's annotation of a DataVolume whose claim has its data.
@@ -51,7 +50,7 @@ NOBODY = False, "", ""
 
 
 class DiskState(NamedTuple):
-    """The view of a DataVolume."""
+    """The view of a DataVolume, or of a claim without its state."""
 
     phase: str = ""
     """empty if it does not exist, or if CDI has not looked at it"""
@@ -96,11 +95,15 @@ def parse_disk_state(volume: Json) -> DiskState:
     stopped = (found[kind] for kind in ("Running", "Bound") if kind in found and found[kind].get("status") == "False")
     message = next((text(each, "message") for each in stopped if each.get("message")), "")
     phase = text(volume, "status", "phase")
-    left, key, owner = is_left(volume.get("metadata") or {}), object_key(volume), controller_of(volume) or {}
-    vm, uid = (owner["name"], owner["uid"]) if owner.get("kind") == VMS.kind else ("", "")
     message = intern(message[:MAX_MESSAGE]) if phase != "Succeeded" else ""
-    kept_by = intern(text(volume, "metadata", "labels", meta.KEPT_BY))
-    return DiskState(intern(phase), message, left, key, vm, uid, kept_by)
+    return parse_claim(volume)._replace(phase=intern(phase), message=message)
+
+
+def parse_claim(document: Json) -> DiskState:
+    left, key, owner = is_left(document.get("metadata") or {}), object_key(document), controller_of(document) or {}
+    vm, uid = (owner["name"], owner["uid"]) if owner.get("kind") == VMS.kind else ("", "")
+    kept_by = intern(text(document, "metadata", "labels", meta.KEPT_BY))
+    return DiskState(left=left, key=key, vm=vm, vm_uid=uid, kept_by=kept_by)
 
 
 def _by_name_in_template(state: DiskState) -> Iterator[Hashable]:
@@ -116,13 +119,41 @@ def frees_name(old: DiskState | None, new: DiskState | None) -> bool:
 
 
 DATA_VOLUME_SOURCE = Source(DATA_VOLUMES, parse_disk_state, {"name": _by_name_in_template})
+CLAIM_SOURCE = Source(PVCS, parse_claim, {"name": _by_name_in_template}, label_selector=meta.KUBEVIRT_CREATED_BY)
+"""The claims of VMs' DataVolumes, which have the labels of these. Before CDI 1.62, CDI may collect the DataVolume: then
+the VM owns the claim itself."""
 
 
-def disk_state(volumes: OptionalInformer[DiskState], key: Key) -> DiskState | None:
-    """The state of a DataVolume; None if the cluster does not serve DataVolumes."""
-    if not volumes.known:
-        return DiskState("DataVolumes are not listed yet")
-    return (volumes.get(key[1], key[0]) or DiskState()) if volumes.served else None
+class DiskInformers:
+    """The informers of DataVolumes, which the cluster may not serve, and of the claims of VMs."""
+
+    def __init__(self, api: Api) -> None:
+        self.data_volumes, self.claims = DATA_VOLUME_SOURCE.optional_informer(api), CLAIM_SOURCE.informer(api)
+
+    def state(self, key: Key) -> DiskState | None:
+        """The state of a DataVolume; None if the cluster does not serve DataVolumes."""
+        volumes = self.data_volumes
+        if not volumes.known:
+            return DiskState("DataVolumes are not listed yet")
+        return (volumes.get(key[1], key[0]) or DiskState()) if volumes.served else None
+
+    def owned(self, disk: Key) -> Iterator[DiskState]:
+        """Those that a new VM must not get, by namespace and name in a template."""
+        yield from self.data_volumes.by("name", disk)
+        yield from self.claims.store.by("name", disk)
+
+    def list_data_volumes(self) -> bool:
+        """Whether `owned` has all DataVolumes."""
+        return self.data_volumes.known
+
+    def subscribe(self, changed: Callable[[Key, bool], None]) -> None:
+        """Calls `changed` with the key of a disk that has changed, and whether its name may be free now."""
+
+        def handle(old: DiskState | None, new: DiskState | None) -> None:
+            changed(key_of(old, new), frees_name(old, new))
+
+        self.data_volumes.subscribe_objects(handle)
+        self.claims.subscribe(handle)
 
 
 async def disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, DiskState]]:
@@ -133,9 +164,10 @@ async def disk_states(api: Api, namespace: str) -> AsyncIterator[tuple[Key, Disk
 
 
 def is_left(metadata: Json) -> bool:
-    """Whether KubeVirt made the DataVolume for a VM, and nobody owns or retains it now: the VM was deleted without its
-    dependents, or the DataVolume is restored from a backup. virt-controller makes the next VM of the name its owner
-    (ClaimMatchedDataVolumes in KubeVirt's controller_ref_manager.go), and so would delete it with that VM."""
+    """Whether KubeVirt made the DataVolume or claim for a VM, and nobody owns or retains it now: the VM was deleted
+    without its dependents, or the disk is restored from a backup. virt-controller makes the next VM of the name the
+    owner of the DataVolume (ClaimMatchedDataVolumes in KubeVirt's controller_ref_manager.go), and so would delete it
+    with that VM. A claim without a DataVolume is used as it is."""
     labels = metadata.get("labels") or {}
     return meta.KUBEVIRT_CREATED_BY in labels and meta.KEPT_BY not in labels and not metadata.get("ownerReferences")
 

@@ -4,7 +4,7 @@ from functools import partial
 
 from controllers.pool.changes import Enqueue, PoolChanges
 from controllers.pool.cluster import Cluster
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, disk_state, frees_name
+from controllers.pool.data_volumes import DiskInformers
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.sources import DISK_SOURCE, POOL_SOURCE, VM_SOURCE, VMI_SOURCE
@@ -19,13 +19,12 @@ class Informers:
         api = context.api
         self.pools, self.vms, self.vmis = POOL_SOURCE.informer(api), VM_SOURCE.informer(api), VMI_SOURCE.informer(api)
         self.revisions, self.disks = REVISION_SOURCE.informer(api), DISK_SOURCE.informer(api)
-        self.nodes = NODE_SOURCE.informer(api)
-        self.required = self.pools, self.vms, self.revisions, self.vmis, self.disks, self.nodes
+        self.nodes, self.owned_disks = NODE_SOURCE.informer(api), DiskInformers(api)
+        self.required = self.pools, self.vms, self.revisions, self.vmis, self.disks, self.owned_disks.claims, self.nodes
         # What the cluster may not serve.
         self.snapshots, self.restores = SNAPSHOT_SOURCE.optional_informer(api), RESTORE_SOURCE.optional_informer(api)
-        self.data_volumes = DATA_VOLUME_SOURCE.optional_informer(api)
         self.data_sources, self.kubevirts, self.budgets = context.data_sources, context.kubevirts, context.budgets
-        unshared = self.snapshots, self.restores, self.data_volumes
+        unshared = self.snapshots, self.restores, self.owned_disks.data_volumes
         self.optional = *unshared, self.data_sources, self.kubevirts, self.budgets
         self.stores = Stores(
             self.pools.store,
@@ -35,8 +34,9 @@ class Informers:
             self.disks.store,
             SnapshotStores(self.snapshots, self.restores),
             Cluster(self.nodes.store, context.cluster_settings, self.budgets, context.replica_limit),
-            disk_state=partial(disk_state, self.data_volumes),
-            data_volumes_of=partial(self.data_volumes.by, "name"),
+            disk_state=self.owned_disks.state,
+            owned_disks=self.owned_disks.owned,
+            lists_data_volumes=self.owned_disks.list_data_volumes,
             instancetypes=KnownInstancetypes.of(api),
         )
 
@@ -53,8 +53,6 @@ class Informers:
         self.budgets.subscribe_objects(partial(changes.budget_changed, enqueue))
         self.data_sources.subscribe_served(partial(changes.data_sources_served, enqueue))
         self.data_sources.subscribe_objects(lambda *found: changes.data_source_changed(enqueue, key_of(*found)))
-        self.data_volumes.subscribe_served(partial(changes.data_volumes_served, enqueue))
-        self.data_volumes.subscribe_objects(
-            lambda old, new: changes.data_volume_changed(enqueue, key_of(old, new), freed=frees_name(old, new))
-        )
+        self.owned_disks.data_volumes.subscribe_served(partial(changes.data_volumes_served, enqueue))
+        self.owned_disks.subscribe(lambda key, freed: changes.data_volume_changed(enqueue, key, freed=freed))
         self.kubevirts.subscribe(partial(changes.cluster_changed, enqueue))

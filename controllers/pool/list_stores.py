@@ -2,11 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 
 from controllers.pool.cluster import Cluster
 from controllers.pool.collected_disks import find_collected
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, disk_states
+from controllers.pool.data_volumes import CLAIM_SOURCE, DATA_VOLUME_SOURCE, DiskState, disk_states
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
@@ -36,15 +35,16 @@ async def list_stores(api: Api, namespace: str) -> Stores:
     )
     found = replace(found, instancetypes=KnownInstancetypes.of(api))
     waits = any(found.waiting_for_disks())
-    states = DATA_VOLUME_SOURCE.store()
+    states, claims = DATA_VOLUME_SOURCE.store(), CLAIM_SOURCE.store()
     if waits or any(pool.disk_names for pool in valid) or any(each.disks for each in revisions.result().all()):
+        claims = await CLAIM_SOURCE.list(api, namespace)
         try:
             async for key, state in disk_states(api, namespace):
                 states.put(key, state)
         except (Forbidden, NotFound):
             if waits:
                 raise
-    found = replace(found, data_volumes_of=partial(states.by, "name"))
+    found = replace(found, owned_disks=lambda disk: (*states.by("name", disk), *claims.by("name", disk)))
     if waits:
         found = replace(found, disk_state=lambda key: states.get(key) or DiskState())
         found.collected.update(await find_collected(api, found.without_data_volume()))

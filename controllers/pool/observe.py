@@ -45,6 +45,7 @@ def observe(
         revision_saved=revisions.is_saved,
         revisions=revisions.stored,
         unready_disks=unready_disks(stores, pool),
+        unlisted_disks=not stores.lists_data_volumes(),
         disk_conflict=disk_conflict(stores, pool),
         vm_snapshots=tuple(stores.snapshots.taken.by("pool", pool.key)),
         restores=restores,

@@ -80,12 +80,12 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
 
 
 Owned = list[tuple[DiskState, VM | None]]
-"""DataVolumes with the VMs that own them; None without an owner, and if the owner is gone"""
+"""DataVolumes and claims with the VMs that own them; None without an owner, and if the owner is gone"""
 
 
 def owned_disks(stores: Stores, snapshot: PoolSnapshot) -> Owned:
-    """The DataVolumes with names that VMs of the pool can get."""
-    states = (state for disk in snapshot.disks for state in stores.data_volumes_of(disk))
+    """The DataVolumes and claims with names that VMs of the pool can get."""
+    states = (state for disk in snapshot.disks for state in stores.owned_disks(disk))
     return [(state, _owner_of(stores, state)) for state in states]
 
 

@@ -56,6 +56,8 @@ class PoolSnapshot:
     """Names of deleted VMs whose disks may still exist until the garbage collector deletes them."""
     unready_disks: Mapping[str, DiskState] = field(default_factory=dict)
     """Disks that replace others and cannot be used yet, with the states of their DataVolumes."""
+    unlisted_disks: bool = False
+    """Whether DataVolumes are not listed, so that `foreign_disks` may lack some."""
     disk_conflict: Failure | None = None
     """A conflict with an older pool that has the same disk names. VMs of both pools would write to one disk."""
     vm_snapshots: tuple[VMSnapshot, ...] = ()

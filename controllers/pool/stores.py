@@ -30,8 +30,10 @@ class Stores:
     cluster: Cluster = field(default_factory=Cluster)
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
     """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
-    data_volumes_of: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
-    """Returns the DataVolumes with this namespace and name in a template, also those that their VM uses no longer."""
+    owned_disks: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
+    """Returns the DataVolumes and claims with this namespace and name in a template that VMs own or have left."""
+    lists_data_volumes: Callable[[], bool] = lambda: True
+    """Whether `owned_disks` has all DataVolumes. False until they are listed, also for lack of the right."""
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
     former_disks: Store[FormerDisks] = field(default_factory=FormerDisks.store, repr=False, compare=False)
     collected: set[Key] = field(default_factory=set, compare=False)

@@ -245,9 +245,9 @@ class Place:
         (owner,) = owned_by(DATA_VOLUMES, name, volume["metadata"]["uid"])
         await self.claim(name, owner)
 
-    async def claim(self, name: str, owner: Json, labels: Json | None = None) -> None:
+    async def claim(self, name: str, *owners: Json, labels: Json | None = None) -> None:
         spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-        claim = manifest(PVCS, name, spec, self.namespace, ownerReferences=[owner], labels=labels)
+        claim = manifest(PVCS, name, spec, self.namespace, ownerReferences=[*owners], labels=labels)
         await self.api.create(PVCS, claim)
 
     async def disks(self) -> dict[str, Json]:

@@ -161,7 +161,7 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
             ("persistent-state-for-web-1-x7k2p", {PERSISTENT_STATE: "web-1"}),
             ("persistent-state-for-web-1", {}),  # as before KubeVirt 1.4
         ):
-            await place.claim(name, owner, labels)
+            await place.claim(name, owner, labels=labels)
         await place.change(replicas=0)
         await until(place.names, [])
         await until(lambda: status(place, "retainedDisks"), 3)
@@ -257,6 +257,14 @@ async def test_a_disk_that_a_vm_has_left_is_in_no_other(control_plane: Any, plac
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(2, 3))
         assert "ownerReferences" not in (await place.api.get(DATA_VOLUMES, place.namespace, "root-1"))["metadata"]
+
+
+async def test_a_claim_that_a_vm_has_left_is_in_no_other(control_plane: Any, place: Place) -> None:
+    """CDI has collected its DataVolume."""
+    await place.claim("root-1", labels={meta.KUBEVIRT_CREATED_BY: "gone"})
+    await place.pool(1)
+    async with controller(control_plane.kubeconfig):
+        await until(place.names, web(2))
 
 
 async def test_a_vm_that_was_marked_and_not_deleted_is_marked_no_more(control_plane: Any, place: Place) -> None:

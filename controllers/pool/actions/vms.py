@@ -38,7 +38,8 @@ class Create(Action, past="created VM"):
     revision: str
     reason: str
     after_deletion: bool = False
-    """A VM of this name was deleted recently. The disks of that VM must be gone before this VM is created."""
+    """Disks of these names may exist: a VM of this name was deleted recently, or DataVolumes are not listed. The disks
+    of others must be gone before this VM is created."""
     retained_disks: tuple[tuple[str, str], ...] = ()
     """Names in dataVolumeTemplates of disks that were retained for this VM, with the hashes of their entries."""
     disks: tuple[tuple[str, str], ...] = ()

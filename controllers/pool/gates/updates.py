@@ -33,6 +33,9 @@ def template_fits(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, tak
     if others := sorted(new & snapshot.foreign_disks.keys()):
         owner = snapshot.foreign_disks[others[0]]
         return f"the template gives it disk {others[0]}, {owner}: give the disk another name"
+    if new and snapshot.unlisted_disks:
+        unknown = "whose owner is unknown until the controllers can list DataVolumes"
+        return f"the template gives it disk {min(new)}, {unknown}"
     return snapshot.disk_conflict.message if new and snapshot.disk_conflict else ""
 
 

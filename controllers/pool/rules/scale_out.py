@@ -42,8 +42,9 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         if len(name) > MAX_NAME:
             break  # admission does not know the numbers of detached VMs; `why_not_started` tells
         deleted = was_healed(snapshot, name) or name in snapshot.recently_deleted
-        # The store may not show yet that a disk of this name was replaced.
-        after_deletion = snapshot.pool.replaces_disks or (deleted and name not in returning)
+        # The stores may not show yet that a disk of this name was replaced, or who has it.
+        unsure = snapshot.pool.replaces_disks or snapshot.unlisted_disks
+        after_deletion = unsure or (deleted and name not in returning)
         # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
         revision = snapshot.revision if left > 0 or stable is None else stable
         left -= 1

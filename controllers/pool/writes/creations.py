@@ -16,7 +16,7 @@ from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.errors import Conflict, Forbidden, NotFound
 from poolhouse.runtime.resource import PVCS
 
 
@@ -50,8 +50,9 @@ async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:
     hashes = parse_hashes(annotations.get(meta.DISK_TEMPLATES, ""))
     for disk in sorted(disk_names(vm)):
         makers = set[str]()
-        for resource in (DATA_VOLUMES, PVCS):
-            with suppress(NotFound):
+        # Without the right to get DataVolumes, the claims say enough: each owned one is somebody's.
+        for resource, unknown in ((DATA_VOLUMES, (NotFound, Forbidden)), (PVCS, (NotFound,))):
+            with suppress(*unknown):
                 found = (await api.get(resource, namespace, disk))["metadata"]
                 labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
                 created = snapshot.entry_hash(labels.get(meta.DISK_TEMPLATE, wanted))
@@ -59,8 +60,7 @@ async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:
                 # A disk without an owner was provided for this VM, or retained from the same entry. The DataVolume
                 # of the disk owns the claim that CDI has made from it.
                 owners = {each.get("uid") for each in found.get("ownerReferences") or ()}
-                left = resource is DATA_VOLUMES and is_left(found)
-                if owners - makers or "deletionTimestamp" in found or other or left:
+                if owners - makers or "deletionTimestamp" in found or other or is_left(found):
                     return f"{resource.kind} {disk}"
                 makers.add(found["uid"])
     return ""

@@ -38,7 +38,7 @@ from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.errors import Conflict, Forbidden
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.controllers.pool.builders import a_pool, snapshot, template
 from tests.histories.client import Failpoint
@@ -452,5 +452,35 @@ def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
         await api.delete(PVCS, HERE, "root-1")
         await create(api, PVCS, "root-1", await create(api, DATA_VOLUMES, "other"))
         assert await old_disk(api, snapshot(a_pool()), document) == "PersistentVolumeClaim root-1", "another owner"
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("owned", "labels", "found"),
+    [
+        pytest.param(True, {}, True, id="it belongs to a VM"),
+        pytest.param(False, {meta.KUBEVIRT_CREATED_BY: "u"}, True, id="a VM has left it"),
+        pytest.param(False, {}, False, id="it was provided for this VM"),
+        pytest.param(None, {}, False, id="there is none"),
+    ],
+)
+def test_a_claim_says_whose_a_disk_is_without_the_right_to_get_data_volumes(
+    owned: bool | None, labels: Json, found: bool
+) -> None:
+    async def scene(world: World, api: Api) -> None:
+        class Refusing:
+            async def get(self, resource: Any, namespace: str, name: str) -> Json:
+                if resource is DATA_VOLUMES:
+                    raise Forbidden("not you", status=403)
+                return dict(await api.get(resource, namespace, name))
+
+        document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
+        document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
+        owner = await create(api, VMS, "db") if owned else None
+        if owned is not None:
+            await create(api, PVCS, "root-1", owner, labels=labels)
+        old = await old_disk(cast(Api, Refusing()), snapshot(a_pool()), document)
+        assert old == ("PersistentVolumeClaim root-1" if found else "")
 
     play(scene)

@@ -628,6 +628,14 @@ def test_a_vm_that_exists_again_is_not_checked() -> None:
     assert not deleted.to_check(401)
 
 
+def test_pools_with_disks_go_on_when_data_volumes_are_listed() -> None:
+    """An update that adds a disk has waited to know whose the disk is."""
+    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller.stores.pools.put(WITHOUT_DISKS.key, WITHOUT_DISKS)
+    controller.changes.data_volumes_served(lambda key, pause: keys.append(key))
+    assert keys == [("default", "web")]
+
+
 SHARING = replace(a_pool(1), name="other", uid="u-other")
 WITHOUT_DISKS = replace(SHARING, spec=a_pool(1, template=template(dataVolumeTemplates=[])).spec)
 

@@ -11,7 +11,14 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Heal, Update
-from controllers.pool.data_volumes import DATA_VOLUME_SOURCE, DiskState, frees_name, is_left, parse_disk_state
+from controllers.pool.data_volumes import (
+    CLAIM_SOURCE,
+    DATA_VOLUME_SOURCE,
+    DiskState,
+    frees_name,
+    is_left,
+    parse_disk_state,
+)
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -22,7 +29,13 @@ from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores
 from controllers.shared.invalid_spec import InvalidSpec
 from controllers.shared.vm import VM, RetainedDisk
+from poolhouse.api.apimachinery.owner_references import controller_reference
+from poolhouse.api.kinds import meta
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.resource import PVCS, VMS
 from tests.controllers.pool.builders import NOW, OLD, a_pool, document, leaving, retained, snapshot, template, vm, vmi
+from tests.controllers.pool.test_apply import play
+from tests.histories.world import HERE, World
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
 
@@ -38,7 +51,7 @@ def with_data_volumes(stores: Stores, *states: DiskState) -> Stores:
     volumes = DATA_VOLUME_SOURCE.store()
     for each in states:
         volumes.put(each.key, each)
-    return replace(stores, data_volumes_of=partial(volumes.by, "name"))
+    return replace(stores, owned_disks=partial(volumes.by, "name"))
 
 
 def left_disk(namespace: str, name: str) -> DiskState:
@@ -263,6 +276,47 @@ def test_a_new_vm_gets_no_disk_that_another_vm_owns(
     assert isinstance(observed, PoolSnapshot)
     creates = [each for each in plan(observed, NOW).actions if isinstance(each, Create)]
     assert [(each.name, each.after_deletion) for each in creates] == [(made, after_deletion)]
+
+
+@pytest.mark.parametrize(
+    ("owner", "uid", "labels", "made", "after_deletion"),
+    [
+        pytest.param("db", "u-db", {}, "web-2", False, id="another VM's, which has it no more in its spec"),
+        pytest.param("other-1", "gone", {}, "web-2", False, id="of a VM of another pool that is gone"),
+        pytest.param("web-1", "gone", {}, "web-1", True, id="of a VM of the pool that is gone"),
+        pytest.param("", "", {}, "web-2", False, id="a deleted VM has left it"),
+        pytest.param("", "", {meta.KEPT_BY: "u-web"}, "web-1", False, id="the pool retains it"),
+        pytest.param("", "", {meta.KEPT_BY: "u-other"}, "web-2", False, id="another pool retains it"),
+    ],
+)
+def test_a_claim_without_a_data_volume_belongs_to_its_vm(
+    owner: str, uid: str, labels: Json, made: str, after_deletion: bool
+) -> None:
+    """CDI has collected the DataVolume."""
+
+    async def scene(world: World, api: Api) -> None:
+        web = replace(WEB, namespace=HERE)
+        owners = [controller_reference(VMS.api_version, VMS.kind, owner, uid)] if owner else []
+        metadata = {"name": "root-1", "namespace": HERE, "ownerReferences": owners}
+        metadata["labels"] = {meta.KUBEVIRT_CREATED_BY: "u", **labels}
+        await api.create(PVCS, {"apiVersion": "v1", "kind": PVCS.kind, "metadata": metadata})
+        claims = await CLAIM_SOURCE.list(api, HERE)
+        found = replace(stores(web), owned_disks=partial(claims.by, "name"))
+        lone = vm("db", uid="u-db", owner_uid="", owner_name="", namespace=HERE)
+        found.vms.put(lone.key, lone)
+        state = observe(found, web.key, synced=True, failure=None, burst=250)
+        assert isinstance(state, PoolSnapshot)
+        creates = [each for each in plan(state, NOW).actions if isinstance(each, Create)]
+        assert [(each.name, each.after_deletion) for each in creates] == [(made, after_deletion)]
+
+    play(scene)
+
+
+def test_disks_are_looked_for_before_a_creation_while_data_volumes_are_not_listed() -> None:
+    found = replace(stores(WEB), lists_data_volumes=lambda: False)
+    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert [each.after_deletion for each in plan(state, NOW).actions if isinstance(each, Create)] == [True]
 
 
 def test_a_vm_keeps_a_disk_that_it_owns() -> None:

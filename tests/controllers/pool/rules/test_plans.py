@@ -353,6 +353,11 @@ def test_when_the_pool_looks_at_its_snapshots_again(found: list[VMSnapshot], sec
             id="a new disk that another owner has",
         ),
         pytest.param(
+            snapshot(1, vm(1, revision="r0", disks=()), unlisted_disks=True),
+            "the template gives it disk root-1, whose owner is unknown until the controllers can list DataVolumes",
+            id="a new disk that another owner may have",
+        ),
+        pytest.param(
             snapshot(1, vm("db-1", revision="r0")),
             "its name does not match the pool's pattern web-NUMBER, so it has no template",
             id="a VM with the name of another pool",

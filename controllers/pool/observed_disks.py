@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.pools import Pool
 from controllers.pool.reasons import PoolReason
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot, whose
 from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
@@ -96,29 +96,41 @@ def _owner_of(stores: Stores, state: DiskState) -> VM | None:
 
 def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk], owned: Owned) -> dict[str, str]:
     """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
-    VM uses. The other pool may be an earlier pool of the same name.
+    VM uses. The other pool may be an earlier pool of the same name. Also disks with the number of another VM, which a
+    user has given to a VM of this pool.
 
     A VM owns a disk also after an update has taken the disk out of its spec: its guest has it until the next start, and
     it is deleted with the VM."""
-    pool, used = snapshot.pool, set[str]()
-    found = {
-        disk.name: f"retained for VM {disk.retained_for} of another pool"
-        for disk in retained
-        if disk.retained_by != pool.uid
-    }
+    pool, used, found = snapshot.pool, set[str](), dict[str, str]()
+    for disk in retained:
+        if disk.retained_by != pool.uid:
+            found[disk.name] = f"retained for VM {disk.retained_for} of another pool"
+        elif _has_other_number(snapshot, disk.retained_for, disk.name):
+            found[disk.name] = whose(disk.retained_for)
     for vm in {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values():
         used.update(vm.disks)
-        if vm.owner_uid != pool.uid:
-            found |= dict.fromkeys(vm.disks, f"which is VM {vm.name}'s")
+        own = vm.owner_uid == pool.uid
+        others = (each for each in vm.disks if not own or _has_other_number(snapshot, vm.name, each))
+        found |= dict.fromkeys(others, whose(vm.name))
     for state, owner in owned:
         name = state.key[1]
         if state.left and name not in used:
             found[name] = "which a deleted VM has left"
         elif state.kept_by not in ("", pool.uid):
             found.setdefault(name, "retained by another pool")
-        elif state.vm_uid and (owner.owner_uid != pool.uid if owner else _former_pool(state) != pool.name):
-            found.setdefault(name, f"which is VM {state.vm}'s")
+        elif owner is not None and owner.owner_uid == pool.uid:
+            if _has_other_number(snapshot, owner.name, name):
+                found.setdefault(name, whose(owner.name))
+        elif state.vm_uid and (owner is not None or _former_pool(state) != pool.name):
+            found.setdefault(name, whose(state.vm))
     return found
+
+
+def _has_other_number(snapshot: PoolSnapshot, vm: str, disk: str) -> bool:
+    """Whether a VM of the pool with another name would get the disk: `web-5` gets `root-5`."""
+    if vm.startswith(f"{snapshot.pool.name}-") and disk.endswith(vm.removeprefix(snapshot.pool.name)):
+        return False
+    return bool(taken_by_disks(snapshot, [disk]))
 
 
 def waiting_for_deletion(pool: Pool, owned: Owned) -> frozenset[str]:

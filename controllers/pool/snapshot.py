@@ -1,6 +1,6 @@
 """The snapshot of a pool: the input of its plan and its status."""
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -36,7 +36,8 @@ class PoolSnapshot:
     taken_ordinals: frozenset[int] = frozenset()
     """Ordinals whose names belong to a VM or a retained disk, of this pool or of another owner."""
     foreign_disks: Mapping[str, str] = field(default_factory=dict)
-    """Disks of other owners that could have the names of `disks`, with a description of the owner."""
+    """Disks of other owners that could have the names of `disks`, with a description of the owner. Also such disks that
+    a VM of the pool has, and another one would get."""
     unowned: tuple[str, ...] = ()
     """Names of VMs with the pool's names and label that nobody controls: detached ones, and those of a backup."""
     foreign_vmis: tuple[str, ...] = ()
@@ -230,13 +231,23 @@ class PoolSnapshot:
         requests = {vm.uid: vm.restored for vm in self.vms}
         return {each.vm_uid: each for each in self.restores if requests.get(each.vm_uid) != each.request}
 
+    def of_others(self, vm: VM, disks: Iterable[str]) -> list[str]:
+        """Those of the disks that are foreign to this VM."""
+        known = self.foreign_disks
+        return sorted(disk for disk in known.keys() & disks if known[disk] != whose(vm.name))
+
     @cached_property
     def shared_disks(self) -> Mapping[str, str]:
-        """Disks of other owners that VMs of this pool use, by name of the VM. Users must resolve this conflict."""
+        """Disks of others that VMs of this pool use, by name of the VM. Users must resolve this conflict."""
         if not self.foreign_disks:
             return {}
-        found = {vm.name: sorted(self.foreign_disks.keys() & vm.disks) for vm in self.active}
+        found = {vm.name: self.of_others(vm, vm.disks) for vm in self.active}
         return {name: f"{disks[0]}, {self.foreign_disks[disks[0]]}" for name, disks in found.items() if disks}
+
+
+def whose(vm: str) -> str:
+    """The description of a disk that the VM of this name has."""
+    return f"which is VM {vm}'s"
 
 
 def once(function: Callable[Concatenate[PoolSnapshot, P], T]) -> Callable[Concatenate[PoolSnapshot, P], T]:

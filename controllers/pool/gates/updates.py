@@ -30,7 +30,7 @@ def template_fits(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, tak
         return f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template"
     known = disks_by_entry(vm.disks, vm.ordinal, pool.disk_names)
     new = {name_of(disk, vm.ordinal) for disk in pool.disk_names if disk not in known}
-    if others := sorted(new & snapshot.foreign_disks.keys()):
+    if others := snapshot.of_others(vm, new):
         owner = snapshot.foreign_disks[others[0]]
         return f"the template gives it disk {others[0]}, {owner}: give the disk another name"
     if new and snapshot.unlisted_disks:

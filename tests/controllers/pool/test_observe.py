@@ -108,6 +108,35 @@ def test_an_ordinal_with_a_foreign_disk_is_skipped(stranger: VM, made: str) -> N
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
 
 
+@pytest.mark.parametrize(
+    ("holder", "volumes", "made"),
+    [
+        pytest.param(vm(3, disks=("root-1",)), (), "web-2", id="it lists the disk"),
+        pytest.param(vm(3), ((3, "root-1"),), "web-2", id="it owns the disk, which its spec has no more"),
+        pytest.param(vm("api-1", disks=("root-1",)), (), "web-2", id="a VM with another name than the pool's"),
+        pytest.param(vm(3, disks=("logs-1",)), (), "web-1", id="a disk that the template does not name"),
+        pytest.param(vm(3, disks=("root-0123456789-3",)), ((3, "root-3"),), "web-1", id="its own disks"),
+        pytest.param(replace(retained(1), retained_for="web-3"), (), "web-2", id="it is retained for that VM"),
+        pytest.param(retained(1), (), "web-1", id="the own disk is retained"),
+    ],
+)
+def test_a_number_whose_disk_another_vm_of_the_pool_has_is_skipped(
+    holder: VM | RetainedDisk, volumes: tuple[tuple[int, str], ...], made: str
+) -> None:
+    """A user has given it to that VM."""
+    pool = replace(a_pool(2), created_at=YOUNGER)
+    owners = (DiskState("Succeeded", key=("default", disk), vm=f"web-{of}", vm_uid=vm(of).uid) for of, disk in volumes)
+    found = with_data_volumes(stores(pool), *owners)
+    if isinstance(holder, VM):
+        found.vms.put(holder.key, holder)
+    else:
+        found.retained_disks.put((holder.namespace, holder.name), holder)
+    state = observe(found, pool.key, synced=True, failure=None, burst=250)
+    assert isinstance(state, PoolSnapshot)
+    assert next(each.name for each in plan(state, NOW).actions if isinstance(each, Create)) == made
+    assert state.shared_disks == {}
+
+
 FORMER = replace(OLD, disks=(("old", "h"),))
 """the template of a pool before an update that renames the disk"""
 
@@ -160,6 +189,7 @@ def test_a_vm_with_the_former_template_gets_no_foreign_disk(pool: Pool, stranger
         pytest.param(
             DISKLESS, vm("db", disks=("old-1",), owner_uid="", owner_name=""), ["web-1"], id="the disk that it had"
         ),
+        pytest.param(DISKLESS, vm(3, disks=("root-1",)), [], id="the disk of another VM of the pool"),
     ],
 )
 @pytest.mark.parametrize("halted", [True, False])
@@ -201,6 +231,9 @@ HEALED = replace(a_pool(1, autohealing={}), created_at=YOUNGER)
         ),
         pytest.param(vm(1), retained(1, by="u-gone"), "disk root-1, retained for VM web-1 of another pool", id="kept"),
         pytest.param(vm(2), LONE, "", id="the disk of another ordinal"),
+        pytest.param(
+            vm(1), vm(3, disks=("root-1",)), "VM web-1 has disk root-1, which is VM web-3's", id="a VM of the pool"
+        ),
         pytest.param(leaving(1), LONE, "", id="one that leaves anyway"),
     ],
 )

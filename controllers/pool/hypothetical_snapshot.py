@@ -11,10 +11,14 @@ from controllers.pool.sources import POOL_SOURCE
 from controllers.pool.stores import Stores
 from poolhouse.api.apimachinery.unstructured import Json
 
+NEW = "(new)"
+"""The UID of a pool that does not exist. VMs without an owner have an empty one, and are not its VMs."""
+
 
 def hypothetical_snapshot(stores: Stores, document: Json, burst: int) -> PoolSnapshot | InvalidPool:
     """The snapshot of the pool in the document, with the existing VMs and pools."""
-    metadata = {"uid": "", "creationTimestamp": LATEST_TIME, **document["metadata"]}
+    metadata = {"creationTimestamp": LATEST_TIME, **document["metadata"]}
+    metadata["uid"] = metadata.get("uid") or NEW
     known = stores.pools.get((metadata.get("namespace", ""), metadata["name"]))
     if known is not None:
         metadata |= {

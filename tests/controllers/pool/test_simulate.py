@@ -17,11 +17,12 @@ from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.evictions import ALL_VMIS
 from controllers.shared.planner import PlanTooExpensive
 from controllers.shared.vm import VM
+from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
-from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm
+from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm, vmi
 from tests.planning import InlinePlanner
 from webhook.models import PlanResponse
 
@@ -122,6 +123,16 @@ async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None
     assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-2"), ("Create", "web-3")]
     assert set(answer["plan"][0]) == {"action", "vm", "reason"}
     assert PlanResponse.model_validate(answer).complete, "the webhook reads and documents the answer in this form"
+
+
+def test_vms_without_an_owner_are_not_those_of_a_new_pool() -> None:
+    of, given = stores(vm(1, owner_uid="", owner_kind="", owner_name="")), document(1)
+    of.vmis.put(("default", "web-1"), replace(vmi("web-1"), labels={meta.POOL: "web"}))
+    del given["metadata"]["uid"]
+    found = hypothetical_snapshot(of, given, 250)
+    assert isinstance(found, PoolSnapshot)
+    assert found.foreign_vmis == ("run-web-1",)
+    assert set(found.foreign_disks) == {"root-1"}
 
 
 async def test_an_existing_pool_keeps_its_vms() -> None:

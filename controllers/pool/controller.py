@@ -108,7 +108,14 @@ class PoolController:
         self.stores.note_former_disks(key, snapshot.disks - pool.disks)
         synced = self.records.synced(self._writers(pool, snapshot))
         leaving = snapshot.leaving | self.stores.cluster.leaving(memory.ended_vmis)
-        snapshot = replace(snapshot, synced=synced, refused=self.writer.batches.refused(pool.uid), leaving=leaving)
+        gone = self.records.gone_disks.names(pool.name, snapshot.disks, self.clock())
+        snapshot = replace(
+            snapshot,
+            synced=synced,
+            refused=self.writer.batches.refused(pool.uid),
+            leaving=leaving,
+            recently_deleted=snapshot.recently_deleted | gone,
+        )
         return memory.added_to(snapshot, self.clock())
 
     def _writers(self, pool: Pool, snapshot: PoolSnapshot) -> set[str]:

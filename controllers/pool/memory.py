@@ -6,6 +6,7 @@ from datetime import datetime
 
 from controllers.pool.analysis import Measurement, with_measurements
 from controllers.pool.apply import PoolOutcome
+from controllers.pool.gone_disks import GoneDisks
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.sets.budget_writes import RefusedWrites
@@ -140,7 +141,9 @@ class PoolMemory(Memory):
             self.deleted_vms.blocked(name, now)
 
 
-PoolRecords = Records[VM, PoolMemory]
+@dataclass
+class PoolRecords(Records[VM, PoolMemory]):
+    gone_disks: GoneDisks = field(default_factory=lambda: GoneDisks(CHECK_SECONDS))
 
 
 def pool_records(
@@ -152,7 +155,7 @@ def pool_records(
     def shown(vm: VM) -> tuple[str, ...]:
         return vm.name, has_revision(vm.name, vm.revision)
 
-    return Records("pool", batches, lambda _: PoolMemory(), owner_uid, owner, now, shown)
+    return PoolRecords("pool", batches, lambda _: PoolMemory(), owner_uid, owner, now, shown)
 
 
 def remember_measurement(

@@ -101,12 +101,7 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
 
     A VM owns a disk also after an update has taken the disk out of its spec: its guest has it until the next start, and
     it is deleted with the VM."""
-    pool, used, found = snapshot.pool, set[str](), dict[str, str]()
-    for disk in retained:
-        if disk.retained_by != pool.uid:
-            found[disk.name] = f"retained for VM {disk.retained_for} of another pool"
-        elif _has_other_number(snapshot, disk.retained_for, disk.name):
-            found[disk.name] = whose(disk.retained_for)
+    pool, used, found = snapshot.pool, set[str](), _retained_for_others(snapshot, retained)
     for vm in {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values():
         used.update(vm.disks)
         own = vm.owner_uid == pool.uid
@@ -123,6 +118,16 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
                 found.setdefault(name, whose(owner.name))
         elif state.vm_uid and (owner is not None or _former_pool(state) != pool.name):
             found.setdefault(name, whose(state.vm))
+    return found
+
+
+def _retained_for_others(snapshot: PoolSnapshot, retained: list[RetainedDisk]) -> dict[str, str]:
+    found = dict[str, str]()
+    for disk in retained:
+        if disk.retained_by != snapshot.pool.uid:
+            found[disk.name] = f"retained for VM {disk.retained_for} of another pool"
+        elif _has_other_number(snapshot, disk.retained_for, disk.name):
+            found[disk.name] = whose(disk.retained_for)
     return found
 
 

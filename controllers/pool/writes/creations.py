@@ -57,6 +57,7 @@ async def old_disk(api: Api, snapshot: PoolSnapshot, vm: Json) -> str:
                 labels, wanted = found.get("labels") or {}, hashes.get(entry_of(disk, hashes), "")
                 created = snapshot.entry_hash(labels.get(meta.DISK_TEMPLATE, wanted))
                 other = meta.REPLACED in labels or not same_origin(created, wanted)
+                other |= labels.get(meta.KEPT_BY, snapshot.pool.uid) != snapshot.pool.uid
                 # A disk without an owner was provided for this VM, or retained from the same entry. The DataVolume
                 # of the disk owns the claim that CDI has made from it.
                 owners = {each.get("uid") for each in found.get("ownerReferences") or ()}

@@ -456,6 +456,17 @@ def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
     play(scene)
 
 
+@pytest.mark.parametrize(("by", "found"), [("u-web", ""), ("u-other", "PersistentVolumeClaim root-1")])
+def test_a_disk_that_another_pool_retains_is_left_to_it(by: str, found: str) -> None:
+    async def scene(world: World, api: Api) -> None:
+        document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
+        document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
+        await create(api, PVCS, "root-1", labels={meta.KEPT_BY: by})
+        assert await old_disk(api, snapshot(a_pool()), document) == found
+
+    play(scene)
+
+
 @pytest.mark.parametrize(
     ("owned", "labels", "found"),
     [

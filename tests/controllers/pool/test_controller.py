@@ -628,6 +628,28 @@ def test_a_vm_that_exists_again_is_not_checked() -> None:
     assert not deleted.to_check(401)
 
 
+@pytest.mark.parametrize(
+    ("gone", "seconds", "checked"),
+    [
+        pytest.param(("root-9", "logs-8"), 299, {"web-9"}, id="a moment ago"),
+        pytest.param(("root-9",), 300, set(), id="long ago"),
+        pytest.param(("root",), 1, set(), id="a disk without a number"),
+    ],
+)
+async def test_disks_of_another_vm_that_is_gone_are_looked_for(
+    gone: tuple[str, ...], seconds: float, checked: set[str]
+) -> None:
+    """Another pool may retain them, and the watch of claims may be behind that of VMs."""
+    controller, now = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), 0.0
+    controller.clock = controller.changes.clock = lambda: now
+    other = vm("other-9", disks=gone, owner_uid="u-other", owner_name="other")
+    controller.changes.vm_changed(lambda key, pause: None, other, None)
+    now = seconds
+    snapshot = controller.observe(("default", "web"))
+    assert isinstance(snapshot, PoolSnapshot)
+    assert snapshot.recently_deleted == checked
+
+
 def test_pools_with_disks_go_on_when_data_volumes_are_listed() -> None:
     """An update that adds a disk has waited to know whose the disk is."""
     controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()

@@ -62,6 +62,8 @@ class PoolController:
         """Forgets all pools when another replica becomes the leader, which then changes their statuses."""
         self.metrics.clear()
         self.records.memories.clear()
+        for key in list(self.stores.former_disks.keys()):
+            self.stores.note_former_disks(key, frozenset())
 
     async def reconcile(self, key: Key) -> float | None:
         before = self.stores.pools.get(key)

@@ -86,6 +86,14 @@ class ReplicaSetController:
         )
 
     async def reconcile(self, key: Key) -> float | None:
+        before = self.stores.sets.get(key)
+        try:
+            return await self._reconcile_stored(key)
+        finally:
+            # The end of this reconcile may have remembered something of a set whose deletion has already been seen.
+            self.records.set_changed(before, self.stores.sets.get(key))
+
+    async def _reconcile_stored(self, key: Key) -> float | None:
         known = self.stores.sets.get(key)
         if known is None:
             self.metrics.gone(key)

@@ -723,6 +723,9 @@ def test_a_pool_is_reconciled_when_a_disk_of_its_former_template_is_free(
     change(controller.changes, lambda key, pause: keys.append(key))
     assert {name for _, name in keys} == enqueued
     assert len(keys) <= 1, "once"
+    controller.forget()
+    assert not len(controller.stores.former_disks), "this process leads no more"
+    controller.observe(web.key)
     controller.stores.pools.put(web.key, replace(web, status=PoolStatus()))
     controller.observe(web.key)
     keys.clear()

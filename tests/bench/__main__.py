@@ -17,7 +17,8 @@ from pathlib import Path
 from tests.bench import results
 from tests.bench.results import INTERRUPTED
 
-NO_BENCHMARKS = ("__init__", "__main__", "admission_servers", "fake_kubevirt", "harness", "results", "test_results")
+TESTS = ("test_harness", "test_results")
+NO_BENCHMARKS = ("__init__", "__main__", "admission_servers", "fake_kubevirt", "harness", "results", *TESTS)
 NAMES = sorted(path.stem for path in Path(__file__).parent.glob("*.py") if path.stem not in NO_BENCHMARKS)
 ROW = "{:12} {:78} {:>10} {:>10} {:>7}"
 

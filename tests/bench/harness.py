@@ -40,7 +40,8 @@ NAMESPACE = "bench"
 CONTROL_PLANE_ONLY = ("webhook", "defaulter", "controllers", "engine")
 POLL_SECONDS = 0.02
 DEADLINE_SECONDS = 900
-WRITES = re.compile(r'kubevirt_poolhouse_api_requests_total\{code="2\d\d",resource="(\w+)",verb="(\w+)"\} (\S+)')
+REQUESTS = re.compile(r"^kubevirt_poolhouse_api_requests_total\{(.*)\} (\S+)$", re.MULTILINE)
+LABEL = re.compile(r'(\w+)="([^"]*)"')
 
 
 def parse_options(description: str, **defaults: Any) -> argparse.Namespace:
@@ -190,11 +191,17 @@ class Process:
         """Returns the number of successful writes to the API server, without Leases, by verb and resource."""
         async with aiohttp.ClientSession() as session, session.get(f"{self.url}/metrics") as answer:
             text = await answer.text()
-        found: Counter[tuple[str, str]] = Counter()
-        for resource, verb, count in WRITES.findall(text):
-            if verb not in ("get", "list", "watch") and resource != "leases":
-                found[verb, resource] += int(float(count))
-        return found
+        return writes_in(text)
+
+
+def writes_in(metrics: str) -> Counter[tuple[str, str]]:
+    """The number of successful writes in the metrics of a service, without Leases, by verb and resource."""
+    found: Counter[tuple[str, str]] = Counter()
+    for labels, count in REQUESTS.findall(metrics):
+        of = dict(LABEL.findall(labels))
+        if of["code"].startswith("2") and of["verb"] not in ("get", "list", "watch") and of["resource"] != "leases":
+            found[of["verb"], of["resource"]] += int(float(count))
+    return found
 
 
 def descendants(pid: int) -> list[int]:

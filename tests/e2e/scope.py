@@ -10,6 +10,7 @@ from typing import Any
 
 from click.testing import CliRunner
 
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import CLAIM, POOL, WARM_POOL
 from poolhouse.cli.main import poolhouse
@@ -102,6 +103,10 @@ class Scope:
     async def uids(self, resource: Resource) -> dict[str, str]:
         return {name: each["metadata"]["uid"] for name, each in (await self.objects(resource)).items()}
 
+    async def disks(self) -> dict[str, str]:
+        """The UIDs of the claims of disks."""
+        return disks(await self.objects(PVCS))
+
     async def remains(self, *resources: Resource) -> bool:
         """Whether there are such objects, also those that are being deleted."""
         return any([(await self.api.list(resource, self.namespace))[0] for resource in resources])
@@ -182,3 +187,9 @@ class Scope:
 
     async def make_vm(self, name: str, spec: Json, **metadata: Any) -> Json:
         return await self.create(VMS, name, spec, **metadata)
+
+
+def disks(claims: dict[str, Json]) -> dict[str, str]:
+    """The UIDs of claims, without those that CDI has while it fills another claim, which owns them."""
+    owners = {name: controller_of(claim) or {} for name, claim in claims.items()}
+    return {name: claim["metadata"]["uid"] for name, claim in claims.items() if owners[name].get("kind") != PVCS.kind}

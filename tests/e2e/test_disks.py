@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from controllers.shared.sources import DATA_VOLUMES
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.resource import PVCS, VMIS, VMS, Resource
+from poolhouse.runtime.resource import VMIS, VMS, Resource
 from tests.e2e.scope import POOLS, Json, Scope
 from tests.resources import ROLE_BINDINGS, ROLES
 
@@ -49,13 +49,13 @@ async def test_retained(scope: Scope, source: str, may_clone: None) -> None:
     """Scale-in retains a disk, and scale-out returns it to the VM of its name"""
     await scope.pool(1, vm=scope.vm_spec(disk=scope.target.source(source)), scaleInStrategy=OFFLINE)
     await scope.complete()
-    before = await scope.uids(PVCS)
+    before = await scope.disks()
     await scope.scale(0)
     await scope.becomes(lambda: scope.uids(VMS), {})
-    assert await scope.uids(PVCS) == before, "the disk stays"
+    assert await scope.disks() == before, "the disk stays"
     await scope.scale(1)
     await scope.complete()
-    assert await scope.uids(PVCS) == before, "and has returned"
+    assert await scope.disks() == before, "and has returned"
 
 
 @pytest.mark.needs(source="blank")
@@ -65,12 +65,12 @@ async def test_recreate_and_offline(scope: Scope) -> None:
     spec = scope.vm_spec(disk=scope.target.source("blank"))
     await scope.pool(2, vm=spec, scaleInStrategy=OFFLINE, updateStrategy=strategy)
     await scope.complete()
-    before = await scope.uids(PVCS)
+    before = await scope.disks()
     await scope.scale(1)
     await scope.becomes(lambda: count(scope), 1)
     await scope.scale(2)
     await scope.complete()
-    assert await scope.uids(PVCS) == before
+    assert await scope.disks() == before
 
 
 @pytest.mark.needs(source="missing_http")

@@ -14,6 +14,7 @@ import pytest
 from tests.e2e.capabilities import Capabilities, count_nodes
 from tests.e2e.domains import differences, facts
 from tests.e2e.results import Row, markdown
+from tests.e2e.scope import disks
 
 pytestmark = pytest.mark.offline
 
@@ -143,3 +144,11 @@ def test_the_table_is_written_at_the_end(tmp_path: Path) -> None:
     ]
     table = (tmp_path / "out/table.md").read_text()
     assert table.startswith("KubeVirt v1.9.0: 1 passed, 2 failed, 1 skipped")
+
+
+def test_a_claim_from_which_cdi_fills_a_disk_is_no_disk() -> None:
+    def claim(uid: str, owner: str) -> Json:
+        return {"metadata": {"uid": uid, "ownerReferences": [{"kind": owner, "name": "root-1", "controller": True}]}}
+
+    claims = {"root-1": claim("a", "DataVolume"), "prime-a": claim("b", "PersistentVolumeClaim")}
+    assert disks(claims | {"of-a-user": {"metadata": {"uid": "c"}}}) == {"root-1": "a", "of-a-user": "c"}

@@ -92,11 +92,21 @@ def _parse_networks(value: Any) -> Any:
     return tuple(ip_network(each.strip(), strict=False) for each in value.split(",") if each.strip())
 
 
+def _parse_names(value: Any) -> Any:
+    return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
 class Settings(ServiceSettings, IdentitySettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8080")
     defaulter_url: str = setting("POOLHOUSE_DEFAULTER_URL", "", "The defaulter. Empty: VMs get no hardware defaults.")
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
+    )
+    read_domains: Annotated[frozenset[str], BeforeValidator(_parse_names)] = setting(
+        "POOLHOUSE_READ_DOMAINS",
+        frozenset(),
+        "Namespaces, separated by commas, or `*`, in which the controllers read the PCI addresses of running VMs in the"
+        " launcher Pods. They need `pods/exec` there.",
     )
     burst: int = setting("POOLHOUSE_BURST", 250, "VMs that one pool creates or updates at the same time.", ge=1)
     max_replicas: int = setting(
@@ -248,7 +258,7 @@ def build(configuration: Configuration, context: ControllerContext, prometheus: 
     }
     found = [make() for kinds, make in of_kinds.items() if not settings.kinds_off & {kind.plural for kind in kinds}]
     if context.defaulter is not None:
-        found.append(defaulting(context, context.defaulter, settings.macs))
+        found.append(defaulting(context, context.defaulter, settings.macs, settings.read_domains))
     if configuration.node is not None:
         vm_agents = VMAgents(context.api, machines, authority)
         found.append(virtual_node(context, configuration.node, agents, vm_agents))

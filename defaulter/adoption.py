@@ -3,17 +3,18 @@
 KubeVirt chooses what a VM's spec leaves open at each start: a new MAC address for each NIC, and devices for volumes and
 for the pod network. The VMI of the running guest has these choices. A VM that was never defaulted gets them when it
 stops, so that its next start is like the last one. Values of the author stay, and what the VMI does not show is left to
-KubeVirt. PCI addresses are not in a VMI: defaulting computes them later, as KubeVirt did for the same devices.
+KubeVirt. PCI addresses are in a VMI only if the controllers read its domain. Otherwise defaulting computes them later,
+as KubeVirt did for the devices of the start.
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import MACPolicy
+from defaulter.running_guest import Device, guest_addresses, guest_macs
 from defaulter.stored_values import with_machine_type
 from defaulter.vm_paths import VMLocation, locate, opted_out
-from defaulter.vmi_spec import disk_kind, is_emulated
+from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, typed
 
 _FIRMWARE = ("uuid", "serial")
@@ -35,6 +36,7 @@ def adopt(document: Json, vmi: Json | None, macs: MACPolicy = "deterministic") -
     _list_devices(editor, location, guest)
     _adopt_disks(editor, domain, guest)
     _adopt_interfaces(editor, domain, guest, dict(guest_macs(vmi)) if macs != "leave" else {})
+    _adopt_addresses(editor, location, vmi)
     return editor.document
 
 
@@ -95,14 +97,26 @@ def _adopt_interfaces(editor: DocumentEditor, domain: Path, guest: Json, macs: d
             editor.fill((*interfaces, index, "macAddress"), macs.get(str(name)))
 
 
-def guest_macs(vmi: Json) -> Iterator[tuple[str, str]]:
-    """The MAC addresses in the domain, by the name of the interface. An interface without a source is one of
-    the domain."""
-    for _, interface in entries(vmi, "status", "interfaces"):
-        name, mac, source = interface.get("name"), interface.get("mac"), interface.get("infoSource")
-        if isinstance(name, str) and name and isinstance(mac, str) and mac and _is_of_domain(source):
-            yield name, mac
+def _adopt_addresses(editor: DocumentEditor, location: VMLocation, vmi: Json) -> None:
+    """Writes the PCI addresses that were read in the domain. An address that the author gave to another device stays
+    with that device."""
+    spec = editor.get(location.spec)
+    if not holds_addresses(spec, location) or may_have_bridge(spec):
+        return
+    known = guest_addresses(vmi)
+    paths = list(_addressable(editor, (*location.spec, "domain", "devices")))
+    taken = {str(editor.get(path)).lower() for _, path in paths}
+    for device, path in paths:
+        address = known.get(device)
+        if address is not None and address not in taken and editor.fill(path, address):
+            taken.add(address)
 
 
-def _is_of_domain(source: Any) -> bool:
-    return not source or "domain" in str(source)
+def _addressable(editor: DocumentEditor, devices: Path) -> Iterator[tuple[Device, Path]]:
+    """The virtio disks and NICs of a VM, with the paths of their PCI addresses. A NIC whose model is open is virtio."""
+    for index, disk in entries(editor.get((*devices, "disks"))):
+        if disk_kind(disk) == "disk" and at(disk, "disk", "bus") == "virtio":
+            yield ("disk", str(disk.get("name"))), (*devices, "disks", index, "disk", "pciAddress")
+    for index, interface in entries(editor.get((*devices, "interfaces"))):
+        if is_emulated(interface):
+            yield ("interface", str(interface.get("name"))), (*devices, "interfaces", index, "pciAddress")

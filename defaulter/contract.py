@@ -29,6 +29,16 @@ from defaulter.messages import (
     Version,
 )
 from defaulter.nodes import SCHEDULABLE_LABEL, CPUs, MachineTypes, Node, NodeIndex, read_node
+from defaulter.running_guest import (
+    GUEST_ADDRESSES,
+    MAX_DOMAIN_BYTES,
+    InvalidDomain,
+    Reading,
+    forget_addresses,
+    note_addresses,
+    read_domain,
+    what_to_do,
+)
 from defaulter.stored_values import with_machine_type
 from defaulter.superseded import preserve_stored_values
 from defaulter.undefaulted import open_addresses, undefaulted_fields
@@ -41,8 +51,10 @@ __all__ = [
     "COMPONENTS",
     "DEFAULTED_FIELDS",
     "DEFAULTS_PATH",
+    "GUEST_ADDRESSES",
     "HARDWARE_ANNOTATION",
     "HOOK",
+    "MAX_DOMAIN_BYTES",
     "SCHEDULABLE_LABEL",
     "SIDECARS",
     "TENANT_HEADER",
@@ -55,6 +67,7 @@ __all__ = [
     "DefaultingResponse",
     "ForbiddenChange",
     "InvalidDocument",
+    "InvalidDomain",
     "InvalidHardwareRecord",
     "KnownShapes",
     "MACPolicy",
@@ -66,6 +79,7 @@ __all__ = [
     "NodeIndex",
     "Problem",
     "Problems",
+    "Reading",
     "ShapeResult",
     "UndecidedDocument",
     "Version",
@@ -74,15 +88,19 @@ __all__ = [
     "excessive_sizes",
     "expand",
     "forbidden_changes",
+    "forget_addresses",
     "is_canonical",
     "newer_than_nodes",
+    "note_addresses",
     "open_addresses",
     "opted_out",
     "preserve_stored_values",
+    "read_domain",
     "read_node",
     "resolve_alias",
     "restore_hardware",
     "undefaulted_fields",
+    "what_to_do",
     "with_firmware_ids",
     "with_machine_type",
     "without_answer",

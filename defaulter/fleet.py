@@ -9,12 +9,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
-from defaulter.adoption import guest_macs
 from defaulter.codecs import normalize_address
 from defaulter.field_record import read_record
 from defaulter.inventory import NOT_SET, Difference, devices_of_spec, differences, is_pci_address
 from defaulter.json_paths import DocumentEditor, is_unset
 from defaulter.machine_types import is_canonical
+from defaulter.running_guest import guest_addresses, guest_macs
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import HOOK, OPT_OUT, SIDECARS, VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, is_emulated
@@ -29,6 +29,7 @@ NOT_COMPARED = "other versions: {why}, so its hardware under another defaulter w
 
 
 _OPEN_ADDRESSES = "PCI addresses: libvirt chooses"
+_READ_DOMAINS = "with controllers.readDomains of the chart, it does"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,8 @@ class Guest:
     """whether KubeVirt runs Poolhouse's hook beside it, which restores its hardware record"""
     topology: str | None = None
     """version of KubeVirt's rules for PCI ports; None for a guest that a KubeVirt without such versions started"""
+    read: frozenset[str] = frozenset()
+    """devices whose PCI address was read in the domain, so that Poolhouse writes it when the VM stops"""
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,7 @@ def read_guest(vmi: Json) -> Guest:
         {each.name: each.address for each in devices_of_spec(vmi) if is_pci_address(each.address)},
         HOOK in str(at(vmi, "metadata", "annotations", SIDECARS) or ""),
         topology if isinstance(topology, str) and topology else None,
+        frozenset(f"{'disk' if kind == 'disk' else 'nic'} {name}" for kind, name in guest_addresses(vmi)),
     )
 
 
@@ -174,12 +178,22 @@ def _unknown(vm: Json, location: VMLocation, guest: Guest | None) -> Iterator[st
         if missing:
             yield "no VMI: the hardware of the last guest is not known"
         return
-    if addresses := open_addresses(vm):
-        yield f"{_OPEN_ADDRESSES} {len(addresses)} at each start, and the VMI does not show them"
+    if (addresses := len(open_addresses(vm)) - _adopted(vm, location, guest)) > 0:
+        yield f"{_OPEN_ADDRESSES} {addresses} at each start, and the VMI does not show them; {_READ_DOMAINS}"
         if guest.topology is None:
             yield f"PCI ports: the VMI has no annotation {TOPOLOGY}, so KubeVirt 1.8 or newer may number them otherwise"
     for name in guest.hotplugged:
-        yield f"PCI address of volume {name}: it was hotplugged, and the VMI does not show its address"
+        if f"disk {name}" not in guest.read:
+            yield f"PCI address of volume {name}: it was hotplugged, and the VMI does not show it; {_READ_DOMAINS}"
+
+
+def _adopted(vm: Json, location: VMLocation, guest: Guest) -> int:
+    """How many open addresses of the VM were read in the domain, also of devices that the VM does not list."""
+    listed = {device.name: device for device in devices_of_spec(vm)}
+    volumes = {f"disk {each.get('name')}" for _, each in entries(vm, *location.spec, "volumes")}
+    nics = any(name.startswith("nic ") for name in listed)
+    unlisted = {name for name in guest.read - listed.keys() if name in volumes or (not nics and name[:4] == "nic ")}
+    return len(unlisted) + sum(listed[name].unset is not None for name in guest.read & listed.keys())
 
 
 def at_start(vmi: Json) -> Json | None:

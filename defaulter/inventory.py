@@ -9,9 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from defaulter.adoption import guest_macs
 from defaulter.codecs import PCI, format_pci_address
 from defaulter.json_paths import DocumentEditor
+from defaulter.running_guest import guest_macs, noted_addresses
 from defaulter.vm_paths import locate
 from defaulter.vmi_spec import DISK_KINDS, alias, disk_kind, is_emulated
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
@@ -60,6 +60,8 @@ def devices_of_guest(vmi: Json) -> list[Device]:
     for index, nic in list(entries(vmi, *interfaces)):
         if mac := macs.get(str(nic.get("name"))):
             editor.replace((*interfaces, index, "macAddress"), mac)
+    for path, address in noted_addresses(vmi):
+        editor.fill(path, address)
     return devices_of_spec(editor.document)
 
 

@@ -33,7 +33,7 @@ ROOMS: dict[str, set[str]] = {
     SERVICE: {APIMACHINERY},
     # The kinds of Poolhouse, and what follows from them.
     KINDS: {APIMACHINERY, KUBEVIRT},
-    MANIFESTS: {APIMACHINERY, KINDS},
+    MANIFESTS: {APIMACHINERY, KUBEVIRT, KINDS},
     POLICIES: {APIMACHINERY, KUBEVIRT, KINDS},
     # The client library for the Kubernetes API.
     RUNTIME: BOTTOM,

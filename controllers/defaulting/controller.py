@@ -28,9 +28,11 @@ from controllers.defaulting.plan import (
     Wait,
     WebhookScope,
     ineligible_reason,
+    needs_domain,
     parse_scope,
     plan,
 )
+from controllers.defaulting.running_domains import DomainReader
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.vm_reasons import VMEvent
 from defaulter.contract import (
@@ -214,6 +216,13 @@ class DefaultingController:
         scope = self.scopes.store.get(("", DEFAULTING_CONFIGURATION))
         return DefaultingSnapshot(vm, vmi, ineligible_reason(vm, namespace.labels, scope))
 
+    def needs_domain(self, key: Key) -> bool:
+        """Whether the domain of the VM, if it runs, is to be read."""
+        vm, namespace = self.vms.store.get(key), self.namespaces.store.get(("", key[0]))
+        if vm is None or namespace is None:
+            return False
+        return needs_domain(vm, self._snapshot(vm, "running", namespace).ineligible)
+
     async def _report_mac_conflicts(self, vm: VM) -> None:
         found, reported = mac_conflicts(self.vms.store, vm), self._reported.pop(vm.key, ())
         for message in found:
@@ -250,7 +259,25 @@ def _index_pending(vm: VM) -> Iterator[Hashable]:
         yield vm.namespace
 
 
-def build(context: ControllerContext, defaulter: Defaulter, macs: MACPolicy = "deterministic") -> Component:
+def build(
+    context: ControllerContext,
+    defaulter: Defaulter,
+    macs: MACPolicy = "deterministic",
+    read_domains: frozenset[str] = frozenset(),
+) -> Component:
+    """`read_domains` are the namespaces in which the controllers may read the domains of running VMs."""
     writer = DefaultingWriter(context.api, defaulter, context.events, seed=context.seed)
     controller = DefaultingController(context.api, writer, now=monotonic, macs=macs)
-    return Component("defaulting", controller.informers, controller.controller.run)
+    if not read_domains:
+        return Component("defaulting", controller.informers, controller.controller.run)
+    reader = DomainReader(context.api, context.events, read_domains, controller.needs_domain)
+    controller.vms.subscribe(reader.vm_changed)
+    controller.namespaces.subscribe(lambda old, new: reader.scope_changed(new.name if new is not None else None))
+    controller.scopes.subscribe(lambda old, new: reader.scope_changed())
+
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(controller.controller.run(), name="defaulting")
+            group.create_task(reader.controller.run(), name="domains")
+
+    return Component("defaulting", (*controller.informers, reader.guests), work)

@@ -72,6 +72,11 @@ def _stop(annotated: bool, reason: str) -> Action:
     return RemoveAnnotation(reason) if annotated else Wait(None, reason)
 
 
+def needs_domain(vm: VM, ineligible: str | None) -> bool:
+    """Whether the PCI addresses in the domain of the running VM are of use: when it stops, they are written."""
+    return vm.undefaulted and not vm.deleting and ineligible in (None, OLDER)
+
+
 @dataclass(frozen=True)
 class WebhookScope:
     """The objects for which the API server calls the webhook, by Poolhouse's MutatingWebhookConfiguration."""

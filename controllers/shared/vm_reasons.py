@@ -13,6 +13,10 @@ class VMEvent(Reason):
         "GuestKept",
         "The controller wrote MAC addresses and other values of the guest into the spec of a VM that stops.",
     )
+    FAILED_DOMAIN_READ = (
+        "FailedDomainRead",
+        "The controller cannot read the PCI addresses of a running guest. It retries with growing pauses.",
+    )
     HARDWARE_KEPT = (
         "HardwareKept",
         "Another webhook has changed the VM's hardware, and the VM has started before it could be chosen again.",

@@ -16,7 +16,16 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.generate import chart_values as values
-from poolhouse.manifests import admission_policy, agent_certificates, flow_control, plugin, rbac, virtual_node, webhooks
+from poolhouse.manifests import (
+    admission_policy,
+    agent_certificates,
+    domain_reads,
+    flow_control,
+    plugin,
+    rbac,
+    virtual_node,
+    webhooks,
+)
 from poolhouse.manifests.crd import crd
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -112,6 +121,7 @@ def _rights() -> Json:
             "issued": _rules(agent_certificates.CERTIFICATE_RULES),
         },
         "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
+        "readDomains": _rules(domain_reads.RULES),
         "virtualNode": {
             "cluster": _rules(virtual_node.rules(virtual_node.CHART_NODE)),
             "leases": _rules(virtual_node.lease_rules(virtual_node.CHART_NODE)),

@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.documentation import AUTOSCALERS
+from poolhouse.api.kubevirt import launcher
 from poolhouse.manifests.virtual_node import NODE_LEASES
 
 POLICY_NAME = "poolhouse-labels"
@@ -26,6 +27,7 @@ DISKS_POLICY_NAME = "poolhouse-disks"
 DISK_MARKS_POLICY_NAME = "poolhouse-disk-marks"
 DRY_RUNS_POLICY_NAME = "poolhouse-dry-runs"
 AUTOSCALERS_POLICY_NAME = "poolhouse-autoscalers"
+DOMAINS_POLICY_NAME = "poolhouse-domains"
 VIRTUAL_NODE_POLICY_NAME = "poolhouse-virtual-node"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
@@ -45,6 +47,7 @@ def documents(
         *disk_mark_policies(),
         *dry_run_policies(webhook),
         *autoscaler_policies(),
+        *domain_policies(controllers),
         *(virtual_node_policies(controllers, virtual_node) if virtual_node else ()),
     ]
 
@@ -160,6 +163,37 @@ def dry_run_policies(webhook: str) -> list[Json]:
         },
     }
     return [policy, _binding(DRY_RUNS_POLICY_NAME)]
+
+
+def domain_policies(controllers: str) -> list[Json]:
+    """The policy and its binding. With it, the user of the controllers runs one command in launcher Pods only, which
+    prints a domain."""
+
+    def validation(expression: str, message: str) -> Json:
+        return {"expression": expression, "message": message, "reason": "Forbidden"}
+
+    word = "object.command"
+    command = (
+        f"{word}.size() == 5 && {word}[0] == 'virsh' && {word}[1] == '-c' && {word}[3] == 'dumpxml'"
+        f" && {word}[2] in [{', '.join(map(repr, launcher.ADDRESSES))}]"
+    )
+    policy = {
+        **_named("ValidatingAdmissionPolicy", DOMAINS_POLICY_NAME),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": _matches("", ["CONNECT"], ["pods/exec"]),
+            "matchConditions": [{"name": "controllers", "expression": f"request.userInfo.username == {controllers!r}"}],
+            "validations": [
+                validation(
+                    f"request.name.startsWith('{launcher.LAUNCHER_PREFIX}')"
+                    f" && object.container == '{launcher.COMPUTE}' && !object.?stdin.orValue(false)",
+                    "the controllers read the domain in launcher Pods only",
+                ),
+                validation(command, "the controllers run no command but virsh dumpxml"),
+            ],
+        },
+    }
+    return [policy, _binding(DOMAINS_POLICY_NAME)]
 
 
 def virtual_node_policies(controllers: str, node: str) -> list[Json]:

@@ -138,9 +138,12 @@ class Api:
         headers = ("Impersonate-User", user), *(("Impersonate-Group", each) for each in groups)
         return Api(replace(self._transport, impersonated=headers, user=user), self.identity)
 
-    def websocket(self, path: str, protocol: str) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
-        """Opens a websocket, as KubeVirt's console and VNC need."""
-        return self._transport.websocket(Request("connect", resource_of_path(path), "GET", path), protocol)
+    def websocket(
+        self, path: str, protocol: str, *, max_message_bytes: int = 0
+    ) -> AbstractAsyncContextManager[ClientWebSocketResponse]:
+        """Opens a websocket, as KubeVirt's console and VNC and the `exec` of a Pod need."""
+        request = Request("connect", resource_of_path(path.partition("?")[0]), "GET", path)
+        return self._transport.websocket(request, protocol, max_message_bytes)
 
     async def get(self, resource: Resource, namespace: str | None, name: str) -> Document:
         return await self._call("get", resource, "GET", resource.path(namespace, name))

@@ -124,8 +124,11 @@ class Transport:
                     yield line
 
     @asynccontextmanager
-    async def websocket(self, request: Request, protocol: str) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
-        """An open websocket. Raises ApiError if the server refuses it, with the message of the server."""
+    async def websocket(
+        self, request: Request, protocol: str, max_message_bytes: int = 0
+    ) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
+        """An open websocket. Raises ApiError if the server refuses it, with the message of the server. A message with
+        more than `max_message_bytes` closes it; 0 is no limit."""
         config = self.config
         authorization = await config.authorization()
         headers = [*self.impersonated, *([("Authorization", authorization)] if authorization else [])]
@@ -139,7 +142,7 @@ class Transport:
                     server_hostname=config.server_name,
                     proxy=config.proxy,
                     heartbeat=HEARTBEAT_SECONDS,
-                    max_msg_size=0,
+                    max_msg_size=max_message_bytes,
                 )
         except Unreachable as error:
             if isinstance(error.__cause__, aiohttp.WSServerHandshakeError):

@@ -376,6 +376,36 @@ def test_certificates_of_agents_are_issued_only_in_listed_namespaces() -> None:
     assert off.keys() == {NAMESPACE}
 
 
+EXEC = {"apiGroups": [""], "resources": ["pods/exec"], "verbs": ["get", "create"]}
+
+
+@pytest.mark.parametrize(
+    ("values", "where", "setting"),
+    [
+        pytest.param({}, set(), None, id="nowhere by default"),
+        pytest.param({"readDomains": {"enabled": True}}, {"cluster"}, "*", id="in all namespaces"),
+        pytest.param(
+            {
+                "readDomains": {"enabled": True, "namespaces": ["builds", "shop"]},
+                "agentCertificates": {"enabled": True, "namespaces": ["builds"]},
+            },
+            {"builds", "shop"},
+            "builds,shop",
+            id="in listed namespaces, of which one has certificates too",
+        ),
+    ],
+)
+def test_domains_are_read_where_the_operator_allows_it(values: Json, where: set[str], setting: str | None) -> None:
+    documents = template({"controllers": values})
+    env, *_ = controllers_of(documents)
+    roles = [each for each in documents if each["kind"] in ("Role", "ClusterRole") and EXEC in each["rules"]]
+    assert {each["metadata"].get("namespace", "cluster") for each in roles} == where
+    assert env.get("POOLHOUSE_READ_DOMAINS") == setting
+    assert ("poolhouse-domains" in named(documents, "ValidatingAdmissionPolicy")) == bool(where)
+    names = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in documents]
+    assert len(names) == len(set(names))
+
+
 def test_the_operator_names_the_virtual_node() -> None:
     documents = template({"controllers": {"virtualNode": {"enabled": True, "name": "warm-1"}}})
     env, *_ = controllers_of(documents)
@@ -589,6 +619,21 @@ def test_addresses_are_ip_addresses_of_the_cert_manager_certificate() -> None:
             {"controllers": {"agentCertificates": {"enabled": True, "namespaces": [NAMESPACE]}}},
             f"must not contain {NAMESPACE}",
             id="certificates in the namespace of Poolhouse",
+        ),
+        pytest.param(
+            {"controllers": {"readDomains": {"namespaces": ["shop"]}}},
+            "requires controllers.readDomains.enabled",
+            id="namespaces of domains that nobody reads",
+        ),
+        pytest.param(
+            {"controllers": {"readDomains": {"enabled": True, "namespaces": [NAMESPACE]}}},
+            f"must not contain {NAMESPACE}",
+            id="commands in the Pods of Poolhouse",
+        ),
+        pytest.param(
+            {"controllers": {"readDomains": {"enabled": True}}, "defaulter": {"enabled": False}},
+            "controllers.readDomains.enabled: requires the defaulter",
+            id="domains for no defaulter",
         ),
         pytest.param({"controllers": {"ec2": {"region": "Oregon"}}}, "does not match pattern", id="unknown AWS region"),
         pytest.param({"webhook": {"image": {"digest": "latest"}}}, "does not match pattern", id="not a digest"),

@@ -17,6 +17,7 @@ Right = tuple[str, str, str, frozenset[str]]
 FEATURES = {
     "agentCertificates": {"enabled": True, "namespaces": ["listed"]},
     "analysis": {"jobs": True},
+    "readDomains": {"enabled": True, "namespaces": ["listed"]},
     "virtualNode": {"enabled": True},
 }
 

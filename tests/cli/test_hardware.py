@@ -28,6 +28,7 @@ from poolhouse.cli.hardware import (
     VIRT_API_OR_DEFAULTER,
     FieldOwners,
     describe,
+    lacks_addresses,
     read_domain,
 )
 from poolhouse.cli.main import poolhouse
@@ -217,6 +218,18 @@ def test_addresses_of_the_guest_in_the_vmi_are_shown() -> None:
     """KubeVirt copies the addresses of the spec with which the guest started into the VMI."""
     running = vmi(spec(disk("root", pciAddress="0000:08:00.0"), nic(macAddress=MAC)))
     assert devices(describe(stored(PLACED), running))["disk root"] == ("0000:07:00.0", "0000:08:00.0", UNKNOWN)
+
+
+def test_addresses_that_were_read_in_the_domain_are_shown() -> None:
+    running = vmi(spec(disk("root"), nic()), uid="u")
+    running["status"] = {"phase": "Running", **GUEST["status"]}
+    assert lacks_addresses(running)
+    addresses = {"disk root": "0000:08:00.0", "interface default": "0000:01:00.0"}
+    note = json.dumps({"vmi": "u", "addresses": addresses})
+    running["metadata"]["annotations"] = {"poolhouse.dev/guest-addresses": note}
+    assert not lacks_addresses(running)
+    found = devices(describe(stored(VMS["lists its devices"]), running))
+    assert (found["disk root"][1], found["nic default"][1]) == ("0000:08:00.0", "0000:01:00.0")
 
 
 DOMAIN = """<domain type="kvm"><os><type machine="pc-q35-9.2">hvm</type></os><devices>

@@ -138,6 +138,24 @@ def test_the_vms_of_a_namespace_that_opted_out_change_too() -> None:
             ["machine type: not set", "PCI addresses", "PCI address of volume data"],
             id="a hotplugged volume",
         ),
+        pytest.param(
+            vm(spec(disk(), disk("data"), nic())),
+            Guest(hotplugged=("data",), topology="v3", read=frozenset(("disk root", "disk data", "nic default"))),
+            ["machine type: not set"],
+            id="all addresses were read in the domain",
+        ),
+        pytest.param(
+            vm(spec(disk(), disk("data"))),
+            Guest(topology="v3", read=frozenset(("disk root", "disk foreign"))),
+            ["machine type: not set", "PCI addresses: libvirt chooses 1"],
+            id="an address of two was read",
+        ),
+        pytest.param(
+            vm({"domain": {"devices": {}}, "volumes": [{"name": "root"}]}),
+            Guest(topology="v3", read=frozenset(("disk root", "nic default"))),
+            ["machine type: not set"],
+            id="addresses of devices that KubeVirt adds",
+        ),
     ],
 )
 def test_the_report_names_the_values_that_it_cannot_foresee(

@@ -62,6 +62,7 @@ class Stores:
     def _with_vmi(self, vm: VM) -> VM:
         vmi = self.vmis.get(vm.key)
         if vmi is None or vmi.owner_uid != vm.uid:
+            self._joined.pop(vm.key, None)
             return vm
         # A cached join is reused for unchanged VMs: 10,000 joins take a tenth of a second.
         known = self._joined.get(vm.key)

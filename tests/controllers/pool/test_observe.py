@@ -567,3 +567,15 @@ MINE = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid="u")
 )
 def test_a_change_that_may_free_a_disks_name(old: DiskState | None, new: DiskState | None, freed: bool) -> None:
     assert frees_name(old, new) is freed
+
+
+def test_a_vm_without_a_vmi_keeps_no_earlier_one() -> None:
+    """A pool of 10,000 halted VMs would keep their last VMIs in memory."""
+    found, member = stores(WEB), replace(vm(1), vmi=None)
+    run = replace(vmi("web-1"), owner_uid=member.uid)
+    found.vms.put(member.key, member)
+    found.vmis.put(run.key, run)
+    assert [each.vmi for each in found.vms_of(WEB)] == [run]
+    found.vmis.drop(run.key)
+    assert [each.vmi for each in found.vms_of(WEB)] == [None]
+    assert not found._joined

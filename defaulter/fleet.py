@@ -25,7 +25,8 @@ TOPOLOGY = "kubevirt.io/pci-topology-version"
 PLACED = "KubeVirt places the devices of the spec, in which somebody added or removed devices"
 LATEST_TOPOLOGY = "v3"
 EDITED = "the spec has changed since the guest started"
-NOT_COMPARED = "other versions: {why}, so its hardware under another defaulter was not compared"
+OTHER_VERSIONS = "other versions: "
+NOT_COMPARED = OTHER_VERSIONS + "{why}, so its hardware under another defaulter was not compared"
 
 
 _OPEN_ADDRESSES = "PCI addresses: libvirt chooses"

@@ -13,15 +13,22 @@ def request_record(server: str, document: Json) -> Json:
     """Returns the hardware record that the defaulter at this URL makes for the VM."""
     from defaulter import hook, xml
 
-    version = _request(server, "/version")
+    version = read_version(server)
     domain = _request(server, "/apis/vms/defaults", json.dumps(without_record(document)).encode())
     try:
-        versions = json.loads(version)
-        return hook.read_record(
-            hook.build_record(xml.read(domain.decode()), versions["libvirt"], next(iter(versions["qemu"].values()), ""))
-        )
+        return hook.read_record(hook.build_record(xml.read(domain.decode()), *version))
     except (ValueError, LookupError, TypeError, AttributeError, SyntaxError):
         raise Unreachable(f"{server} is not a defaulter: it answered without a domain") from None
+
+
+def read_version(server: str) -> tuple[str, str]:
+    """The versions of libvirt and QEMU at this URL. Raises Unreachable if no defaulter answers there."""
+    content = _request(server, "/version")
+    try:
+        versions = json.loads(content)
+        return versions["libvirt"], next(iter(versions["qemu"].values()), "")
+    except (ValueError, LookupError, TypeError, AttributeError):
+        raise Unreachable(f"{server} is not a defaulter: it answered without its versions") from None
 
 
 def recorded(document: Json) -> Json | None:

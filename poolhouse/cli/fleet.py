@@ -57,9 +57,10 @@ def fleet(cluster: Cluster, server: str | None, against: str | None, output: str
 
     The command names namespaces whose VMs you may not list, and goes on with the others.
     """
-    present, other = (Domains(url.rstrip("/")) if url is not None else None for url in (server, against))
+    present, other = (Domains.of(url.rstrip("/")) if url is not None else None for url in (server, against))
     rows, refused = cluster.run(lambda api: collect(api, cluster, present, other))
-    VMS_LISTING.show(output, rows, nothing=f"there are no VMs in {cluster.place}", everywhere=cluster.everywhere)
+    nothing = "there are no VMs that you may list" if refused else f"there are no VMs in {cluster.place}"
+    VMS_LISTING.show(output, rows, nothing=nothing, everywhere=cluster.everywhere)
     if output in ("text", "wide") and len(rows) > 1:
         echo(summarize(rows), err=True)
     for place in refused:
@@ -67,11 +68,16 @@ def fleet(cluster: Cluster, server: str | None, against: str | None, output: str
 
 
 def summarize(rows: Sequence[Json]) -> str:
-    """How many VMs have each value of DEFAULTED, and how many the next restart changes."""
+    """How many VMs have each value of DEFAULTED, how many the next restart changes, and how many could not be compared
+    with another defaulter."""
+    from defaulter.fleet import OTHER_VERSIONS
+
     counts = Counter(row["defaulted"] for row in rows).most_common()
     changed = sum(bool(row["changes"]) for row in rows)
     values = ", ".join(f"{number} {value}" for value, number in counts)
-    return f"{count_noun(len(rows), 'VM')}: {values}; {changed} with changes"
+    uncompared = sum(any(why.startswith(OTHER_VERSIONS) for why in row["unknown"]) for row in rows)
+    without = f"; {uncompared} not compared, -o wide says why" if uncompared else ""
+    return f"{count_noun(len(rows), 'VM')}: {values}; {changed} with changes{without}"
 
 
 class Domains:
@@ -80,6 +86,14 @@ class Domains:
     def __init__(self, server: str) -> None:
         self._server = server
         self._known: dict[str, Json | None] = {}
+
+    @classmethod
+    def of(cls, server: str) -> Domains:
+        """Raises Unreachable if no defaulter answers there, because a fleet without any VM to ask about would not."""
+        from poolhouse.cli.domains import read_version
+
+        read_version(server)
+        return cls(server)
 
     def ask(self, document: Json) -> Json | None:
         """The hardware record of the document; None if the defaulter refuses the document."""

@@ -108,8 +108,16 @@ class Shop(Rights):
 
 
 def test_a_fleet_is_summarized() -> None:
-    rows = [{"defaulted": each, "changes": changes} for each, changes in (("No", [1]), ("Poolhouse", []), ("No", []))]
+    facts: list[tuple[str, list[int], list[str]]] = [("No", [1], ["MAC"]), ("Poolhouse", [], []), ("No", [], [])]
+    rows = [{"defaulted": each, "changes": changes, "unknown": unknown} for each, changes, unknown in facts]
     assert summarize(rows) == "3 VMs: 2 No, 1 Poolhouse; 1 with changes"
+    rows[1]["unknown"] = [NOT_COMPARED.format(why=REFUSED)]
+    assert summarize(rows) == "3 VMs: 2 No, 1 Poolhouse; 1 with changes; 1 not compared, -o wide says why"
+
+
+def test_a_server_that_does_not_answer_is_an_error_also_if_no_vm_is_compared() -> None:
+    with pytest.raises(Unreachable):
+        Domains.of("http://127.0.0.1:1")
 
 
 @pytest.mark.libvirt

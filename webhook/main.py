@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Annotated, Any, Self
@@ -29,9 +30,8 @@ from poolhouse.api.kinds import KINDS, meta, replica_limits
 from poolhouse.api.kubevirt import cluster_settings
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.versions import Release
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
-from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
@@ -289,7 +289,7 @@ def _defaulting(
         budget_seconds=budgets.defaulter_seconds,
         now=monotonic,
         breaker=CircuitBreaker(),
-        find_vmi=lambda namespace, name: find_vmi(api, namespace, name),
+        find_vmi=partial(find, api, VMIS),
         macs=settings.macs,
     )
     metrics.breaker(lambda: handler.breaker.state)
@@ -324,13 +324,6 @@ def _checks(api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json]) -> It
 def _settings(kubevirts: OptionalInformer[Json]) -> ClusterSettings | None:
     found = cluster_settings.choose(kubevirts.all)
     return ClusterSettings.of(found) if found else None
-
-
-async def find_vmi(api: Api, namespace: str, name: str) -> Json | None:
-    try:
-        return await api.get(VMIS, namespace, name)
-    except NotFound:
-        return None
 
 
 def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:

@@ -15,8 +15,7 @@ from typing import Any
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.manifests import webhooks
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.resource import SECRETS, Resource
 from poolhouse.service.certificates import KeyPair, PublishedCA, split_pem
@@ -63,8 +62,8 @@ async def observe(api: Api, namespace: str) -> CertificateSnapshot:
     """Reads the configurations before the CAs. If another controller publishes a newer bundle in between, the write of
     the older bundle is a conflict."""
     configurations = [await _configuration(api, plural, name) for plural, name in webhooks.configuration_names()]
-    cas = await _secret(api, namespace, meta.CA_SECRET)
-    return _snapshot(configurations, cas, await _secret(api, namespace, meta.SERVING_SECRET))
+    cas = await find(api, SECRETS, namespace, meta.CA_SECRET)
+    return _snapshot(configurations, cas, await find(api, SECRETS, namespace, meta.SERVING_SECRET))
 
 
 class CertificateStores:
@@ -127,23 +126,13 @@ def configuration_resource(plural: str) -> Resource:
 
 async def _configuration(api: Api, plural: str, name: str) -> WebhookConfiguration | None:
     """None for a configuration that an administrator deleted to disable admission. No controller restores it."""
-    try:
-        found = await api.get(configuration_resource(plural), None, name)
-    except NotFound:
-        return None
-    return _parse_configuration(plural, found)
+    found = await find(api, configuration_resource(plural), None, name)
+    return _parse_configuration(plural, found) if found is not None else None
 
 
 def _parse_configuration(plural: str, document: Json) -> WebhookConfiguration:
     bundles = tuple(_decoded(each["clientConfig"].get("caBundle") or "") for each in document.get("webhooks") or ())
     return WebhookConfiguration(plural, document["metadata"]["name"], document["metadata"]["resourceVersion"], bundles)
-
-
-async def _secret(api: Api, namespace: str, name: str) -> Json | None:
-    try:
-        return await api.get(SECRETS, namespace, name)
-    except NotFound:
-        return None
 
 
 def _version(secret: Json | None) -> str | None:

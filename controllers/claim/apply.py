@@ -34,7 +34,7 @@ from poolhouse.api.kinds.decisions import vm_reference
 from poolhouse.api.kinds.warm_readiness import Health as HealthSpec
 from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
 from poolhouse.runtime.events import EventRecorder, view_reference
@@ -114,10 +114,8 @@ class ClaimWriter:
     async def _is_recorded(self, vm: WarmVM) -> bool:
         if not vm.pool:
             return False
-        try:
-            pool = parse_warm_pool(await self.api.get(WARM_POOLS, vm.namespace, vm.pool))
-        except NotFound:
-            return False
+        found = await find(self.api, WARM_POOLS, vm.namespace, vm.pool)
+        pool = parse_warm_pool(found) if found is not None else None
         return isinstance(pool, WarmPool) and pool.uid == vm.pool_uid and pool.recorded(vm)
 
     async def _join_queue(

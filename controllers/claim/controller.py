@@ -20,9 +20,8 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import RetryWithBackoff
-from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
 
@@ -196,10 +195,8 @@ class ClaimController:
 
     async def _refresh(self, cached: Claim, record: ClaimRecord) -> bool:
         """Reads the claim from the API. Returns False if the claim no longer exists."""
-        try:
-            live = parse_claim(await self.api.get(CLAIMS, cached.namespace, cached.name))
-        except NotFound:
-            live = None
+        found = await find(self.api, CLAIMS, cached.namespace, cached.name)
+        live = parse_claim(found) if found is not None else None
         record.stale = False
         if live is None or live.uid != cached.uid:
             self.allocator.forget(cached.uid)

@@ -12,9 +12,8 @@ from controllers.claim.snapshot import CLAIMS, Claim
 from controllers.warmpool.backends import Backend, OutcomeUnknown
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import RetryWithBackoff
-from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import Key
 
 RECHECK_SECONDS = 2.0
@@ -55,11 +54,8 @@ class GarbageCollector:
     async def _claim_exists(self, vm: WarmVM) -> bool:
         """Reads the claim from the API, because a deletion that is based on a stale store could not be undone."""
         if vm.owner.kind == CLAIM_KIND and vm.owner.uid == vm.claim_uid:
-            try:
-                found = await self.api.get(CLAIMS, vm.namespace, vm.owner.name)
-            except NotFound:
-                return False
-            return bool(found["metadata"]["uid"] == vm.claim_uid)
+            found = await find(self.api, CLAIMS, vm.namespace, vm.owner.name)
+            return found is not None and bool(found["metadata"]["uid"] == vm.claim_uid)
         claims, _ = await self.api.list(CLAIMS, vm.namespace)
         return any(claim["metadata"]["uid"] == vm.claim_uid for claim in claims)
 

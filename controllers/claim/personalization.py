@@ -22,7 +22,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import Personalization
 from poolhouse.api.kinds.ec2 import RESERVED_TAGS
 from poolhouse.api.kinds.metav1 import Condition
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 from poolhouse.runtime.resource import SECRETS, VMIS, VMS
 
@@ -219,7 +219,7 @@ class Personalizer:
         return found if isinstance(found, Failure) else None
 
     async def _public_keys(self, namespace: str, source: str) -> dict[str, str] | Failure:
-        given = await self._secret(namespace, source)
+        given = await find(self.api, SECRETS, namespace, source)
         if given is None:
             message = f"ssh key: Secret {source} does not exist in namespace {namespace}"
             return Failure(ClaimReason.INVALID_PUBLIC_KEYS, message)
@@ -233,7 +233,7 @@ class Personalizer:
     async def _copy_keys(self, vm: WarmVM, source: str) -> Failure | None:
         name = ssh_keys.secret_name(vm.name)
         try:
-            own, keys = await self._secret(vm.namespace, name), await self._public_keys(vm.namespace, source)
+            own, keys = await find(self.api, SECRETS, vm.namespace, name), await self._public_keys(vm.namespace, source)
             if own is None or not ssh_keys.is_of(own, vm):
                 found = "does not exist" if own is None else "belongs to another VM"
                 return Failure(ClaimReason.VM_SECRET_MISSING, f"ssh key: Secret {name} of this VM {found}")
@@ -252,12 +252,6 @@ class Personalizer:
             " qemu-guest-agent, and the access credential needs propagationMethod qemuGuestAgent; the embedded engine"
             " passes keys to no guest",
         )
-
-    async def _secret(self, namespace: str, name: str) -> Json | None:
-        try:
-            return await self.api.get(SECRETS, namespace, name)
-        except NotFound:
-            return None
 
     async def _write(self, secret: Json, data: dict[str, str]) -> None:
         metadata = secret["metadata"]

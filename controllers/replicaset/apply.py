@@ -11,7 +11,8 @@ from controllers.sets.write_batches import Failure, Outcome, error_message, fail
 from controllers.sets.writes import Send, Writing, each
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
-from poolhouse.runtime.errors import Conflict, NotFound
+from poolhouse.runtime.api import find
+from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import VMIS
 
 To = Writing[ReplicaSet]
@@ -32,11 +33,9 @@ async def _adopt_all(to: To, actions: Sequence[Adopt]) -> Outcome:
 
 
 async def _still_exists(to: To) -> bool:
-    try:
-        metadata = (await to.api.get(REPLICA_SETS, to.owner.namespace, to.owner.name))["metadata"]
-    except NotFound:
-        return False
-    return bool(metadata["uid"] == to.owner.uid) and "deletionTimestamp" not in metadata
+    found = await find(to.api, REPLICA_SETS, to.owner.namespace, to.owner.name)
+    metadata = found["metadata"] if found is not None else {}
+    return bool(metadata.get("uid") == to.owner.uid) and "deletionTimestamp" not in metadata
 
 
 async def _adopt(to: To, action: Adopt) -> None:

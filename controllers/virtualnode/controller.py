@@ -18,9 +18,9 @@ from controllers.warmpool.agent import NetworkAgentClient
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.node_lease import NodeLease
 from poolhouse.runtime.resource import NODES
@@ -57,7 +57,7 @@ class NodeController:
 
     async def reconcile(self, name: str) -> float | None:
         # A Node of another program is not in the store, nor is ours for a moment after its creation.
-        found = self._nodes.get(("", name)) or await self._find()
+        found = self._nodes.get(("", name)) or await find(self._api, NODES, None, self._name)
         facts = NodeFacts(name, await self._api_version(), _architecture(), self._endpoint)
         match plan(found, facts, self._resources(), self._api.now()):
             case CreateNode(document):
@@ -72,12 +72,6 @@ class NodeController:
                 log.error("%s", message)
                 return FOREIGN_SECONDS
         return None
-
-    async def _find(self) -> Json | None:
-        try:
-            return await self._api.get(NODES, None, self._name)
-        except NotFound:
-            return None
 
     async def _api_version(self) -> str:
         if not self._version:

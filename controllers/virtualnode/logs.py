@@ -12,7 +12,7 @@ from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import at
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.service.strict_json import quote
@@ -112,10 +112,9 @@ class LogReader:
 
     async def _vm_of(self, namespace: str, pod: str) -> tuple[str, WarmVM]:
         """The UID of the Pod, and its VM."""
-        try:
-            found = await self.api.get(PODS, namespace, pod)
-        except NotFound:
-            raise NoLogs(404, f"Pod {pod} does not exist") from None
+        found = await find(self.api, PODS, namespace, pod)
+        if found is None:
+            raise NoLogs(404, f"Pod {pod} does not exist")
         uid = found["metadata"]["uid"]
         if (found.get("spec") or {}).get("nodeName") != self.node:
             raise NoLogs(404, f"Pod {pod} is not on node {self.node}")

@@ -28,7 +28,7 @@ from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import CLAIM
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
@@ -130,11 +130,8 @@ class PodController:
 
     async def _create_claim(self, pod: Pod) -> float | None:
         """Reads the whole Pod, which may be gone, and creates its claim."""
-        try:
-            document = await self.api.get(PODS, pod.namespace, pod.name)
-        except NotFound:
-            return None
-        if document["metadata"]["uid"] != pod.uid or document["metadata"].get("deletionTimestamp"):
+        document = await find(self.api, PODS, pod.namespace, pod.name)
+        if document is None or document["metadata"]["uid"] != pod.uid or document["metadata"].get("deletionTimestamp"):
             return None
         claim = claim_of(document)
         if isinstance(claim, Refused):
@@ -155,9 +152,8 @@ class PodController:
 
     async def _existing(self, pod: Pod) -> float | None:
         """The claim was created before and the store does not show it yet, or it has another owner."""
-        try:
-            found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
-        except NotFound:
+        found = await find(self.api, CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
+        if found is None:
             return 0.0
         if _belongs_to(found, pod):
             return CLAIM_LAG_SECONDS
@@ -169,11 +165,8 @@ class PodController:
         or be removed while it runs. After a change of leader, the store of claims may be behind that of Pods."""
         if not names_claim(pod) or (pod.phase in TERMINAL and not pod.deleting):
             return False
-        try:
-            found = await self.api.get(CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
-        except NotFound:
-            return False
-        return _belongs_to(found, pod)
+        found = await find(self.api, CLAIMS, pod.namespace, claim_name(pod.name, pod.uid))
+        return found is not None and _belongs_to(found, pod)
 
     def _may_still_run(self, pod: Pod) -> bool:
         """Whether the VM of a Pod that has lost its claim is still going. Another Pod would take the Pod's place."""

@@ -10,8 +10,8 @@ from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from poolhouse.runtime.api import Api, find
+from poolhouse.runtime.errors import AlreadyExists, Conflict, Forbidden
 from poolhouse.runtime.resource import SECRETS
 from poolhouse.service.certificates import KeyPair, new_ca
 
@@ -55,10 +55,7 @@ class AgentAuthority:
 
     async def _read_or_create(self) -> tuple[KeyPair, ...]:
         now = self._api.now()
-        try:
-            found: Json = await self._api.get(SECRETS, self._namespace, meta.AGENT_CA_SECRET)
-        except NotFound:
-            found = {}
+        found = await find(self._api, SECRETS, self._namespace, meta.AGENT_CA_SECRET) or {}
         kept = [each for each in parse_authorities(found) if not each.validity.expired(now)]
         if not renewal_due(kept, now):
             return tuple(kept)

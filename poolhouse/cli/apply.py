@@ -61,13 +61,10 @@ class Change:
 
 async def read_change(api: Api, kind: Kind, manifest: Json, edited: Json | None = None) -> Change:
     """The manifest with the stored object. The manifest must have a name, and the namespace of a namespaced kind."""
-    from poolhouse.runtime.errors import NotFound
+    from poolhouse.runtime.api import find
 
     metadata = manifest["metadata"]
-    try:
-        stored = await api.get(_resource(kind, manifest), metadata.get("namespace"), metadata["name"])
-    except NotFound:
-        stored = None
+    stored = await find(api, _resource(kind, manifest), metadata.get("namespace"), metadata["name"])
     return Change(kind, manifest, stored, edited)
 
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import click
 
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.documentation import IMPORT_RIGHTS
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import KUBEVIRT_POOLS, complete_names
@@ -231,13 +230,12 @@ async def observe(api: Api, namespace: str, name: str) -> Observed:
     from controllers.pool import kubevirt_pools
     from controllers.pool.import_steps import Observed
     from poolhouse.cli.resources import POOLS
+    from poolhouse.runtime.api import find
     from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 
     older = replace(kubevirt_pools.KUBEVIRT_POOLS, version="v1alpha1")
-    source = await _found(api, kubevirt_pools.KUBEVIRT_POOLS, namespace, name) or await _found(
-        api, older, namespace, name
-    )
-    target = await _found(api, POOLS, namespace, name)
+    source = await find(api, kubevirt_pools.KUBEVIRT_POOLS, namespace, name) or await find(api, older, namespace, name)
+    target = await find(api, POOLS, namespace, name)
     revisions, vms, vmis, claims = [
         tuple((await api.list(each, namespace))[0]) for each in (CONTROLLER_REVISIONS, VMS, VMIS, PVCS)
     ]
@@ -255,15 +253,6 @@ async def _served(api: Api) -> str:
             await api.request("GET", f"/apis/{RESOURCE.group}/{version}")
             return version
     return ""
-
-
-async def _found(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
-    from poolhouse.runtime.errors import NotFound
-
-    try:
-        return await api.get(resource, namespace, name)
-    except NotFound:
-        return None
 
 
 async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:

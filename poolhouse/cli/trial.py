@@ -247,12 +247,9 @@ class Trial:
             raise Differs(f"{last} after {self._patience:g} s") from None
 
     async def _get(self, target: Target) -> Json | None:
-        from poolhouse.runtime.errors import NotFound
+        from poolhouse.runtime.api import find
 
-        try:
-            return await self._api.get(self._resources[target], self._namespace, self._name)
-        except NotFound:
-            return None
+        return await find(self._api, self._resources[target], self._namespace, self._name)
 
     async def _delete_all(self, targets: Iterable[Target]) -> None:
         """Deletes the VM, so that the next behaviour has its capacity."""

@@ -29,7 +29,6 @@ from poolhouse.cli.why_pod import other_object
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
-    from poolhouse.runtime.resource import Resource
 
 MAX_ROWS = 20
 REPLICA_SET_KIND = "VirtualMachineInstanceReplicaSet"
@@ -38,10 +37,11 @@ State = tuple[list[str], list[Json]]
 
 
 async def explain(api: Api, namespace: str, name: str, uid: str) -> Json:
+    from poolhouse.runtime.api import find
     from poolhouse.runtime.resource import VMIS, VMS
 
-    vm = await _get(api, VMS, namespace, name)
-    vmi = await _get(api, VMIS, namespace, name) if vm is None else None
+    vm = await find(api, VMS, namespace, name)
+    vmi = await find(api, VMIS, namespace, name) if vm is None else None
     decisions = list(logged(await owners(api, namespace), name))
     if vmi is not None and (controller_of(vmi) or {}).get("kind") != "VirtualMachine":
         if not vmi["metadata"]["uid"].startswith(uid):
@@ -139,9 +139,10 @@ async def _explain_gone(
 ) -> Json | None:
     """Explains a deleted VMI of a replica set; returns None if the past is that of a VM with this name."""
     from poolhouse.cli.resources import POOLS
+    from poolhouse.runtime.api import find
 
     name = vm.name
-    if await _get(api, POOLS, namespace, name) is not None:
+    if await find(api, POOLS, namespace, name) is not None:
         raise Failed(f"{name} is a pool, not a VM; use `rollout status {name}` or `tree vpool/{name}`")
     if any(each.owner.startswith(REPLICA_SET_KIND) for each in decisions):
         return await _explain_vmi(api, namespace, vm, None, decisions)
@@ -193,15 +194,6 @@ async def _claims(api: Api, namespace: str, vm: Identity, deletion: Logged | Non
 def _deletion(decisions: Sequence[Logged], vm: Identity) -> Json | None:
     found = deletion_of(decisions, vm)
     return found.json() if found is not None else None
-
-
-async def _get(api: Api, resource: Resource, namespace: str, name: str) -> Json | None:
-    from poolhouse.runtime.errors import NotFound
-
-    try:
-        return await api.get(resource, namespace, name)
-    except NotFound:
-        return None
 
 
 def _pool_name(vm: Json | None, name: str, decisions: Sequence[Logged]) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.credentials import Credentials
-from poolhouse.runtime.errors import Unreachable, error_from_status
+from poolhouse.runtime.errors import NotFound, Unreachable, error_from_status
 from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import Resource, resource_of_path
@@ -359,6 +359,14 @@ class Api:
         return await self._transport.send(
             Request(verb, resource.plural, method, path, body=body, query=query, headers=headers)
         )
+
+
+async def find(api: Api, resource: Resource, namespace: str | None, name: str) -> Document | None:
+    """The object; None if it does not exist."""
+    try:
+        return await api.get(resource, namespace, name)
+    except NotFound:
+        return None
 
 
 def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Document]:

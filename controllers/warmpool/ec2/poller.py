@@ -21,9 +21,9 @@ from controllers.warmpool.ec2.tags import CLUSTER, OUTLIVES_POOL
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import NO_OWNER, POOL_KIND, WarmVM
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import NAMESPACES
 
 log = logging.getLogger(__name__)
@@ -124,11 +124,8 @@ class EC2Poller:
         log_event(log, "VMStateChanged", message, about=vm)
 
     async def _pool_exists(self, vm: WarmVM) -> bool:
-        try:
-            found = await self.api.get(WARM_POOLS, vm.namespace, vm.owner.name)
-        except NotFound:
-            return False
-        return bool(found["metadata"]["uid"] == vm.owner.uid)
+        found = await find(self.api, WARM_POOLS, vm.namespace, vm.owner.name)
+        return found is not None and bool(found["metadata"]["uid"] == vm.owner.uid)
 
 
 IDENTITY = "kube-system"

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.manifests.rbac import service_account_user
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, Conflict, NotFound
-from poolhouse.runtime.resource import VMIS, VMS, Key, Resource
+from poolhouse.runtime.api import Api, find
+from poolhouse.runtime.errors import ApiError, Conflict
+from poolhouse.runtime.resource import VMIS, VMS, Key
 from poolhouse.service.callers import client_certificate, common_names
 from poolhouse.service.health import health_app
 from poolhouse.service.request_body import RequestRefused, parse
@@ -196,7 +196,7 @@ class VirtApi:
         """Returns the VMI of a console or a display. Raises `StatusError`."""
         if not from_front_proxy(scope):
             raise StatusError(401, "Unauthorized", "only the API server may call this endpoint: send the request to it")
-        document = await self._find(VMIS, key)
+        document = await find(self._api, VMIS, *key)
         if document is None:
             raise StatusError(404, "NotFound", f'{VMIS.kind.lower()}.kubevirt.io "{key[1]}" not found')
         check_stream(stream, document)
@@ -223,8 +223,8 @@ class VirtApi:
         raise StatusError(409, "Conflict", f"{key[1]} changed during each of {TRIES} tries: try again")
 
     async def _try(self, verb: str, resource: str, key: Key, options: Json) -> None:
-        vm_document = await self._find(VMS, key) if resource == "virtualmachines" else None
-        vmi_document = await self._find(VMIS, key)
+        vm_document = await find(self._api, VMS, *key) if resource == "virtualmachines" else None
+        vmi_document = await find(self._api, VMIS, *key)
         if verb in subresources.VOLUME_VERBS:
             document = vm_document if resource == "virtualmachines" else vmi_document
             edit = subresources.plan_volume_request(verb, resource, key[1], document, options)
@@ -259,12 +259,6 @@ class VirtApi:
                 await self._hypervisor.pause(vmi, paused)
             case subresources.CreateMigration(selector):
                 await self._api.create(MIGRATIONS, _new_migration(key, selector))
-
-    async def _find(self, resource: Resource, key: Key) -> Json | None:
-        try:
-            return await self._api.get(resource, *key)
-        except NotFound:
-            return None
 
 
 def _new_migration(key: Key, selector: Json) -> Json:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.api import Api, find
+from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import PODS, VMIS
 from poolhouse.stack.engine.objects import VMI, Launcher, read_launcher, read_vmi
 from poolhouse.stack.engine.resources import (
@@ -68,9 +68,8 @@ def webhook(client: Json) -> Json:
 async def review(api: Api, request: Json, settings: ClusterSettings) -> Json:
     """Returns the response to a request for an eviction. Marks the VMI unless the request is a dry run."""
     namespace, eviction = str(request.get("namespace") or ""), request["object"]
-    try:
-        pod = await api.get(PODS, namespace, str(request.get("name") or ""))
-    except NotFound:
+    pod = await find(api, PODS, namespace, str(request.get("name") or ""))
+    if pod is None:
         return {"allowed": True}
     name = at(pod, "metadata", "annotations", DOMAIN_ANNOTATION)
     ended = at(pod, "status", "phase") in ("Succeeded", "Failed")

@@ -2,8 +2,7 @@
 
 import asyncio
 
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.resource import VMIS
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.objects import VMI, read_vmi
@@ -12,11 +11,9 @@ from poolhouse.stack.engine.objects import VMI, read_vmi
 async def latest(api: Api, vmi: VMI) -> VMI | None:
     """The VMI as the API server has it; None if it is deleted. The informer of migrations may show that a migration has
     ended before the informer of VMIs shows what it has changed, and the VMI would migrate a second time."""
-    try:
-        current = read_vmi(await api.get(VMIS, *vmi.key))
-    except NotFound:
-        return None
-    return current if current.uid == vmi.uid else None
+    found = await find(api, VMIS, *vmi.key)
+    current = read_vmi(found) if found is not None else None
+    return current if current is not None and current.uid == vmi.uid else None
 
 
 async def await_migration(informers: Informers, namespace: str, name: str) -> None:

@@ -9,9 +9,9 @@ from functools import partial
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import NODE_LOST
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.node_lease import NodeLease
 from poolhouse.runtime.resource import NODES
 from poolhouse.stack.engine.informers import Informers
@@ -135,9 +135,8 @@ class NodeController:
             self.controller.enqueue(name)
 
     async def reconcile(self, name: str) -> float | None:
-        try:
-            document = await self._api.get(NODES, None, name)
-        except NotFound:
+        document = await find(self._api, NODES, None, name)
+        if document is None:
             await self._api.create(NODES, new_node(name, self._hardware))
             return 0.1
         wanted = desired_node(

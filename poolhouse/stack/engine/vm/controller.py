@@ -8,7 +8,7 @@ from dataclasses import replace
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.live_updates import is_live_update
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
 from poolhouse.runtime.expectations import Expectations
@@ -189,7 +189,7 @@ class VMController:
             self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
 
     async def _sync_devices(self, document: Json, vm: VM) -> None:
-        vmi = await self._find_vmi(vm)
+        vmi = await find(self._api, VMIS, *vm.key)
         template = document["spec"]["template"]["spec"]
         status, spec = (vmi.get("status") or {}, vmi["spec"]) if vmi is not None else ({}, None)
         if vmi is not None and (changes := hotplug.plan_vmi(template, vmi["spec"], status)):
@@ -200,19 +200,13 @@ class VMController:
             await self._api.patch(VMS, *vm.key, patch)
 
     async def _update_vmi(self, vm: VM, document: Json) -> None:
-        vmi = await self._find_vmi(vm)
+        vmi = await find(self._api, VMIS, *vm.key)
         view = read_vmi(vmi) if vmi is not None else None
         if vmi is None or view is None or not live_updates.needs_update(vm, view, live=True):
             return
         if changes := live_updates.plan_vmi(document["spec"]["template"]["spec"], vmi["spec"], vm, view):
             log.info("%s/%s: changing the running VMI", *vm.key)
             await self._api.patch(VMIS, *vm.key, {"metadata": _version(vmi), "spec": changes})
-
-    async def _find_vmi(self, vm: VM) -> Json | None:
-        try:
-            return await self._api.get(VMIS, *vm.key)
-        except NotFound:
-            return None
 
     async def _delete_vmi(self, vm: VM, uid: str) -> None:
         self._expectations.expect(vm.key, deletes=[uid], now=asyncio.get_running_loop().time())
@@ -229,10 +223,8 @@ class VMController:
         DataVolumes, which no longer has the DataVolume."""
         if self._informers.pvcs.store.get((vm.namespace, name)) is None:
             return False
-        try:
-            return plan.is_complete(read_pvc(await self._api.get(PVCS, vm.namespace, name)), vm)
-        except NotFound:
-            return False
+        claim = await find(self._api, PVCS, vm.namespace, name)
+        return claim is not None and plan.is_complete(read_pvc(claim), vm)
 
     async def _create_data_volume(self, document: Json, name: str) -> None:
         body = new_data_volume(document, name)

@@ -95,6 +95,8 @@ PURE = {
     "analysis",
     "history",
 }
+# What rules and gates of a pool have in common.
+PURE |= {"healing_status", "snapshots_before_update", "surge", "update_limit", "windows", "zones"}
 # All modules of these packages do so too.
 PURE_PACKAGES = {"rules", "gates", "actions"}
 IMPURE = {"asyncio", "logging", "time", "random", "os", "socket", "subprocess", "aiohttp"}
@@ -160,6 +162,18 @@ def test_a_pure_module_imports_nothing_impure(room: str) -> None:
         if path.stem in PURE or path.parent.name in PURE_PACKAGES:
             found = {name.split(".")[0] for name, top in imports(path) if top} & IMPURE
             assert not found, f"{path} must get time, chance and the network as arguments, not import {sorted(found)}"
+
+
+def test_gates_know_no_rule() -> None:
+    """Nor does a module that they import."""
+    left, found = [*(ROOT / "controllers/pool/gates").glob("*.py")], set[Path]()
+    while left:
+        if (path := left.pop()) not in found:
+            found.add(path)
+            for name, _ in imports(path):
+                assert not is_in(name, "controllers.pool.rules"), f"{path} must not import {name}"
+                names = (name, name.rpartition(".")[0]) if is_in(name, "controllers.pool") else ()
+                left += [file for each in names if (file := ROOT / f"{each.replace('.', '/')}.py").exists()]
 
 
 def test_a_package_of_controllers_imports_only_the_layers_that_all_share() -> None:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from controllers.pool.rules.steps import resolve, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.update_limit import resolve, update_limit
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool_analysis import AnalysisCheck, PrometheusCheck

@@ -7,10 +7,10 @@ of the revision get the same. An update leaves the type of a VM that exists, so 
 
 from collections.abc import Mapping
 
-from controllers.pool.gates.surge import is_replaced
 from controllers.pool.revisions import Revision
 from controllers.pool.selection import age_order
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.surge import is_replaced
 from controllers.shared.vm import VM
 from defaulter.contract import is_canonical
 

@@ -7,18 +7,18 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
+from controllers.pool import windows
 from controllers.pool.actions import Action
-from controllers.pool.gates import windows
-from controllers.pool.gates.decide import act, decisions, waiting
-from controllers.pool.gates.waiting import Waiting
+from controllers.pool.healing_status import failing
 from controllers.pool.progress import count_outdated
 from controllers.pool.rules import table as rules
-from controllers.pool.rules.healing_status import failing
 from controllers.pool.rules.lifetime import ended
 from controllers.pool.rules.rule import Plan, Step
 from controllers.pool.rules.scale_in import SCALE_IN
 from controllers.pool.rules.scale_in_candidates import blocked_reason
+from controllers.pool.rules.through_gates import act, decisions, waiting
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.waiting import Waiting
 
 
 def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:

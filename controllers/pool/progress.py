@@ -5,11 +5,11 @@ from datetime import datetime, timedelta
 from controllers.pool import live_updates
 from controllers.pool.analysis import overdue
 from controllers.pool.counts import count_vms
-from controllers.pool.gates.before_update import held_by_snapshots
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import unready_disk
-from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.snapshots_before_update import held_by_snapshots
+from controllers.pool.update_limit import update_limit, with_template
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun

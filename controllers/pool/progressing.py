@@ -9,8 +9,8 @@ from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
 from controllers.pool.progress import count_outdated, deadline_exceeded, is_progressing
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.steps import update_limit
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.update_limit import update_limit
 from controllers.shared.conditions import condition
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
 from poolhouse.api.kinds.metav1 import Condition

@@ -10,9 +10,9 @@ from functools import partial
 
 from controllers.pool.actions import LabelState, PruneRestore, Restore, Update
 from controllers.pool.disk_templates import format_hashes
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, restore_name
+from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import known_time, parse_time
 

@@ -88,6 +88,7 @@ RESTARTED_BY_KUBEVIRT = frozenset({"Always"})
 """Run strategies with which KubeVirt restarts a VM whose VMI is deleted."""
 RESTARTED_BY_REQUEST = frozenset({"Manual", "RerunOnFailure"})
 """Run strategies with which a VM must be restarted by the restart subresource."""
+AT_REBOOT = "its guest gets the template when it reboots"
 
 
 @dataclass(frozen=True)
@@ -172,6 +173,10 @@ def awaits_reboot(snapshot: PoolSnapshot, vm: VM) -> bool:
 def may_be_restarted(vm: VM) -> bool:
     """Whether something starts the VM again after its VMI is deleted. With other run strategies, nothing does."""
     return vm.run_strategy in RESTARTED_BY_KUBEVIRT | RESTARTED_BY_REQUEST
+
+
+def at_next_start(vm: VM) -> str:
+    return f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"
 
 
 def restart(vm: VM, reason: str) -> Restart:

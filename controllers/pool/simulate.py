@@ -8,12 +8,12 @@ from typing import ClassVar
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.analysis import overdue
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rollback import with_abort
-from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.update_limit import hash_steps, update_limit
+from controllers.pool.waiting import Waiting
 from controllers.sets import simulation
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool import UpdateProgress

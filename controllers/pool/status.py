@@ -7,14 +7,14 @@ from controllers.pool.analysis import with_jobs
 from controllers.pool.conditions import OPTIONAL, conditions
 from controllers.pool.counts import count_vms
 from controllers.pool.gates.hooks import held
+from controllers.pool.healing_status import healing_status
 from controllers.pool.history import history
 from controllers.pool.pool_readiness import readiness
 from controllers.pool.progress import last_progress
-from controllers.pool.rules.healing_status import healing_status
 from controllers.pool.rules.retention import retained
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.steps import is_analysed, update_progress
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.update_limit import is_analysed, update_progress
 from controllers.shared.conditions import set_times
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds import meta

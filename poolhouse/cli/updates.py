@@ -38,7 +38,7 @@ UNOBSERVED = "the controller has not observed the change yet"
 def is_observed(document: Json) -> bool:
     """Whether the pool's status contains the answer of the controller to the last change of the spec, and to the
     requests in the annotations: an annotation does not change the generation."""
-    from controllers.pool.rules.steps import promoted_steps
+    from controllers.pool.update_limit import promoted_steps
     from poolhouse.api.kinds import meta
     from poolhouse.api.kinds.pool_strategies import UpdateProactive
 
@@ -141,7 +141,7 @@ def _complete(document: Json) -> str:
 @again_if_changed
 async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None = None) -> str:
     """Ends the present step of an update, or all, or the steps up to this one. Returns which was the last."""
-    from controllers.pool.rules.steps import ALL
+    from controllers.pool.update_limit import ALL
     from poolhouse.api.kinds import meta
     from poolhouse.api.kinds.pool_strategies import UpdateProactive
 

@@ -32,7 +32,7 @@ REASONS: dict[str, str] = {
         "retainedDisks.max is at least 1, so that there are two disks or more",
     ),
     **dict.fromkeys(
-        _changes(f"{RULES}/healing_status.py", _PAUSE, *_with(_PAUSE, "30", "31")),
+        _changes("controllers/pool/healing_status.py", _PAUSE, *_with(_PAUSE, "30", "31")),
         "after six attempts the pause is the longest anyway",
     ),
     **dict.fromkeys(

@@ -23,18 +23,15 @@ class Target:
 
 POOL = ("tests/controllers/pool",)
 RULES = "tests/controllers/pool/rules"
+FACTS = ("healing_status", "snapshots_before_update", "surge", "update_limit", "waiting", "windows", "zones")
 CLAIM = ("tests/controllers/claim",)
 FIELDS = "tests/defaulter/test_fields.py"
 TABLE = ("tests/defaulter/test_field_table.py", "tests/defaulter/test_codecs.py")
 
 TARGETS = (
     Target("rules", ("controllers/pool/rules/*.py",), POOL, (RULES,)),
-    Target(
-        "gates",
-        ("controllers/pool/gates/*.py",),
-        POOL,
-        ("tests/controllers/pool/gates", RULES),
-    ),
+    Target("gates", ("controllers/pool/gates/*.py",), POOL, ("tests/controllers/pool/gates", RULES)),
+    Target("facts of rules and gates", tuple(f"controllers/pool/{name}.py" for name in FACTS), POOL),
     Target(
         "precedence",
         ("poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"),

@@ -14,11 +14,11 @@ from functools import cached_property
 from typing import Literal
 
 from controllers.pool.actions import Action
-from controllers.pool.gates.waiting import Waiting
-from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.reasons import PoolReason
 from controllers.pool.selection import DisruptionBudget
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.waiting import Waiting
+from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]

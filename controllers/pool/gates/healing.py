@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from controllers.pool.gates.disruptions import Answer, Disruption, Taken
-from controllers.pool.rules.healing_status import circuit_breaker, disk_at_risk, failing, may_probe, pause_end
+from controllers.pool.healing_status import circuit_breaker, disk_at_risk, failing, may_probe, pause_end
 from controllers.pool.selection import STUCK
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.shared.vm import VM

@@ -7,16 +7,16 @@ A new gate is a function and a row.
 from collections.abc import Callable
 from datetime import datetime
 
-from controllers.pool.gates.before_update import before_update
 from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
 from controllers.pool.gates.healing import disks_at_risk, healing_budget, healing_pause
-from controllers.pool.gates.surge import is_replaced, replacement_reason
 from controllers.pool.gates.updates import new_disk, step, strategy, template_fits
-from controllers.pool.gates.windows import windows
+from controllers.pool.healing_status import waits_for_window
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.healing_status import waits_for_window
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshots_before_update import before_update
+from controllers.pool.surge import is_replaced, replacement_reason
+from controllers.pool.windows import windows
 
 
 def deadline(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:

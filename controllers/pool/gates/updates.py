@@ -4,12 +4,11 @@ from datetime import datetime
 
 from controllers.pool.disk_templates import disks_by_entry
 from controllers.pool.gates.disruptions import Answer, Disruption, Taken
-from controllers.pool.gates.surge import is_replaced
 from controllers.pool.replacement import unready_disk
-from controllers.pool.rules.steps import update_limit, with_template
-from controllers.pool.rules.update_actions import AT_REBOOT, at_next_start
-from controllers.pool.selection import awaits_reboot, may_be_restarted
+from controllers.pool.selection import AT_REBOOT, at_next_start, awaits_reboot, may_be_restarted
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import is_replaced
+from controllers.pool.update_limit import update_limit, with_template
 from controllers.shared.names import name_of
 
 

@@ -10,9 +10,9 @@ from functools import partial
 
 from controllers.pool.actions import Action, Heal
 from controllers.pool.gates.disruptions import Disruption
+from controllers.pool.healing_status import failing, healing_status, seconds_until_healing
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
-from controllers.pool.rules.healing_status import failing, healing_status, seconds_until_healing
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action, EndHold, SetInService
-from controllers.pool.gates.decide import decisions
 from controllers.pool.gates.hooks import held, pending_hooks, seconds_until_timeout
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.rules.through_gates import decisions
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.vm import VM

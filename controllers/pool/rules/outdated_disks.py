@@ -5,12 +5,12 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.disk_templates import uses_replaced_disk
-from controllers.pool.gates.surge import is_replaced
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import is_replaced
+from controllers.pool.waiting import Waiting
 from controllers.shared.conditions import condition, join_names
 from controllers.shared.names import name_of
 from poolhouse.api.apimachinery.counting import count_noun, count_of

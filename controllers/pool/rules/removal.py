@@ -10,10 +10,10 @@ from datetime import datetime
 from functools import partial
 
 from controllers.pool.gates.disruptions import Disruption
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.rules.rule import Rule
 from controllers.pool.rules.scale_in import deletion
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.waiting import Waiting
 from poolhouse.api.kinds import meta
 
 

@@ -10,9 +10,9 @@ from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, DateDisk, DeleteDisks, ReleaseDisks, ReturnDisk
 from controllers.pool.disk_templates import parse_replaced
-from controllers.pool.gates.surge import extra_vms
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import extra_vms
 from controllers.shared.vm import VM, RetainedDisk
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, known_time, seconds_until_next

@@ -6,7 +6,6 @@ from functools import partial
 
 from controllers.pool import live_updates
 from controllers.pool.gates.disruptions import Disruption, Wanted
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.power import update_halts
 from controllers.pool.progress import seconds_until_deadline
 from controllers.pool.reasons import PoolReason
@@ -15,6 +14,7 @@ from controllers.pool.rules.rule import Rule
 from controllers.pool.rules.update_actions import save_revision, update_action, why_quiet
 from controllers.pool.selection import is_prepared, restart, update_has_begun, update_order
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 
 UNMANAGED = "the update strategy is unmanaged"

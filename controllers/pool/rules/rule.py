@@ -11,8 +11,8 @@ from typing import Any
 
 from controllers.pool.actions import Action, Heal
 from controllers.pool.gates.disruptions import Wanted
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.waiting import Waiting
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool_lifecycle import Transition
 

@@ -7,12 +7,12 @@ from functools import partial
 from controllers.pool.actions import Action, Delete, RemoveFinalizer
 from controllers.pool.disk_templates import uses_replaced_disk
 from controllers.pool.gates.disruptions import Cause, Disruption
-from controllers.pool.gates.surge import extra_vms, is_replaced
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain as retain_disks
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.rules.scale_in_candidates import candidates
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import extra_vms, is_replaced
 from controllers.shared.conditions import condition
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun, count_verb

@@ -4,10 +4,10 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from controllers.pool.gates.surge import extra_vms
-from controllers.pool.gates.zones import in_zone_order
 from controllers.pool.selection import DisruptionBudget, random_rank, rank
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import extra_vms
+from controllers.pool.zones import in_zone_order
 from controllers.shared.conditions import names_and_verb
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun

@@ -4,14 +4,14 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, Create, SaveRevision
-from controllers.pool.gates.surge import extra_vms, is_replaced
+from controllers.pool.healing_status import was_healed
 from controllers.pool.machine_types import machine_type
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
-from controllers.pool.rules.healing_status import was_healed
 from controllers.pool.rules.rule import Rule
-from controllers.pool.rules.steps import update_limit, with_template
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.surge import extra_vms, is_replaced
+from controllers.pool.update_limit import update_limit, with_template
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_of

@@ -4,11 +4,18 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from controllers.pool.actions import PruneSnapshot
-from controllers.pool.gates.before_update import MAX_AGE, NOT_SERVED, RETRY_AFTER, held_by_snapshots, is_old, retry_at
 from controllers.pool.reasons import PoolReason
 from controllers.pool.restores import label_states, prune_restores
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshots_before_update import (
+    MAX_AGE,
+    NOT_SERVED,
+    RETRY_AFTER,
+    held_by_snapshots,
+    is_old,
+    retry_at,
+)
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
 from controllers.shared.conditions import condition, join_names
 from poolhouse.api.apimachinery.counting import count_noun

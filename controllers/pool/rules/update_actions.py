@@ -7,16 +7,14 @@ from datetime import datetime
 from controllers.pool import live_updates
 from controllers.pool.actions import Action, SaveRevision, Update
 from controllers.pool.disk_templates import carried_over
-from controllers.pool.gates.before_update import is_needed
 from controllers.pool.power import update_halts, update_starts
 from controllers.pool.replacement import annotations, disk_replacements
-from controllers.pool.selection import awaits_reboot, may_be_restarted
+from controllers.pool.selection import AT_REBOOT, at_next_start, awaits_reboot, may_be_restarted
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshots_before_update import is_needed
 from controllers.shared.data_sources import describe_changes
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import format_time
-
-AT_REBOOT = "its guest gets the template when it reboots"
 
 
 def save_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:
@@ -77,7 +75,3 @@ def why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
     if awaits_reboot(snapshot, vm):
         return AT_REBOOT
     return "" if may_be_restarted(vm) else at_next_start(vm)
-
-
-def at_next_start(vm: VM) -> str:
-    return f"its run strategy is {vm.run_strategy}: it gets the new template at its next start"

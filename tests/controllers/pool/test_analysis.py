@@ -20,10 +20,10 @@ from controllers.pool.analysis import (
 )
 from controllers.pool.plan import plan
 from controllers.pool.rollback import abort_of
-from controllers.pool.rules.steps import hash_steps, update_limit
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.update_limit import hash_steps, update_limit
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import PoolStatus, UpdateProgress
 from poolhouse.api.kinds.pool_analysis import CheckResult, PrometheusCheck, parse_condition

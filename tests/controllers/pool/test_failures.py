@@ -9,8 +9,8 @@ import pytest
 
 from controllers.pool.actions import EndHold, Heal
 from controllers.pool.data_volumes import parse_disk_state
+from controllers.pool.healing_status import seconds_until_healing
 from controllers.pool.plan import plan
-from controllers.pool.rules.healing_status import seconds_until_healing
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM, LifecycleHold

@@ -18,8 +18,7 @@ from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.revisions import Revision, parse_revision
 from controllers.pool.rules.rule import Plan
-from controllers.pool.rules.update_actions import AT_REBOOT
-from controllers.pool.selection import DisruptionBudget, is_behind
+from controllers.pool.selection import AT_REBOOT, DisruptionBudget, is_behind
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status

@@ -10,9 +10,9 @@ import pytest
 
 from controllers.pool.actions import Create, Delete, Heal
 from controllers.pool.gates.healing import budget_refusal, pause_refusal
+from controllers.pool.healing_status import circuit_breaker, healing_status
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
-from controllers.pool.rules.healing_status import circuit_breaker, healing_status
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.pool.stores import Stores

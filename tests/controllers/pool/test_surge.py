@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Create, Delete
-from controllers.pool.gates.surge import extra_vms
 from controllers.pool.plan import plan
 from controllers.pool.simulate import simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.surge import extra_vms
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import UpdateAbort
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, outline, snapshot, vm, vmi

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import LabelState, PruneSnapshot, Restore, TakeSnapshot, Update
-from controllers.pool.gates.before_update import before_update
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.restores import NO_STATE_CLAIM
@@ -16,6 +15,7 @@ from controllers.pool.rollback import abort_of
 from controllers.pool.rules.stored_snapshots import prune_snapshots
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshots_before_update import before_update
 from controllers.pool.status import pool_status
 from controllers.pool.vm_snapshots import (
     VMRestore,

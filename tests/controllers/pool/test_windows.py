@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.gates.windows import windows
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.windows import windows
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import UpdateAbort

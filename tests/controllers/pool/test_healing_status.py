@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from controllers.pool.gates.healing import breaker_refusal, budget_refusal
+from controllers.pool.healing_status import disk_at_risk, healing_status, seconds_until_healing, was_healed
 from controllers.pool.plan import plan
 from controllers.pool.rules.autohealing import HEALING
-from controllers.pool.rules.healing_status import disk_at_risk, healing_status, seconds_until_healing, was_healed
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore
 from controllers.sets.write_batches import Failure

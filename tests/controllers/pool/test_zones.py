@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from controllers.pool.gates.zones import ZoneGuard
 from controllers.pool.plan import plan
 from controllers.pool.pools import parse_pool
 from controllers.pool.rules.scale_in_candidates import candidates
 from controllers.pool.selection import random_rank
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
+from controllers.pool.zones import ZoneGuard
 from controllers.shared.sources import parse_node
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from controllers.shared.vmi import parse_vmi

@@ -8,9 +8,9 @@ from controllers.pool.actions import Action
 from controllers.pool.gates import table as gates
 from controllers.pool.gates.disruptions import Decision, Disruption, decide
 from controllers.pool.gates.hooks import before_stop, with_results
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.waiting import Waiting
 
 
 @once

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from controllers.pool.failures import failing_vms, reason_to_replace, status_deadlines
-from controllers.pool.gates.windows import windows
 from controllers.pool.restores import awaits_restore
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.windows import windows
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time, known_time, parse_time, seconds_until_next

@@ -8,9 +8,9 @@ with the pool.
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import TakeSnapshot
-from controllers.pool.gates.waiting import Waiting
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot, snapshot_name, storage_requests
+from controllers.pool.waiting import Waiting
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.pool_strategies import UpdateProactive

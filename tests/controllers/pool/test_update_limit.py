@@ -10,10 +10,10 @@ import pytest
 from controllers.pool.actions import Create, Update
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
-from controllers.pool.rules.steps import hash_steps, promoted_steps, resolve, update_limit
 from controllers.pool.simulate import rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.update_limit import hash_steps, promoted_steps, resolve, update_limit
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import UpdateProgress
 from poolhouse.api.kinds.pool_strategies import UpdateProactive

@@ -7,10 +7,10 @@ template. At least `replicas` VMs stay available, apart from those that were not
 from datetime import datetime
 
 from controllers.pool import live_updates
-from controllers.pool.gates.windows import refusal_of_updates
-from controllers.pool.rules.steps import resolve, update_limit
 from controllers.pool.selection import is_behind
 from controllers.pool.snapshot import PoolSnapshot, once
+from controllers.pool.update_limit import resolve, update_limit
+from controllers.pool.windows import refusal_of_updates
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.pool_strategies import UpdateProactive

@@ -7,9 +7,8 @@ from controllers.pool.gates.table import GATES, HOOKS
 
 INTRODUCTION = """# What may delay a pool
 
-A pool stops a VM only if each of these gates is open. It asks them in this order, and the first one that is closed is
-the reason that `poolhouse why` and `poolhouse plan` show. A mark says that the gate can delay a disruption of this
-cause:
+A pool stops a VM only if each gate is open that has a mark for the cause of the disruption. It asks them in this
+order, and the first one that is closed is the reason that `poolhouse why` and `poolhouse plan` show. The causes:
 
 - *ScaleIn*: the pool has more VMs than `replicas`.
 - *Replacement*: with `maxSurge`, a new VM has taken the place of an old one.
@@ -28,4 +27,10 @@ def page() -> str:
     rows.append(["LifecycleHooks", HOOKS, *("✓" for _ in causes)])
     head = ["Gate", "Closed while", *causes]
     lines = [head, ["---"] * len(head), *rows]
-    return INTRODUCTION + "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+    changes = ", ".join(f"`{gate.name}`" for gate in GATES if gate.every_change)
+    moves = ", ".join(f"`{gate.name}`" for gate in GATES if gate.every_move)
+    return (
+        f"{INTRODUCTION}{table}\nA change that stops no guest waits only for {changes}. If KubeVirt migrates the VM for"
+        f" it, the change also waits for {moves}.\n"
+    )

@@ -22,7 +22,9 @@ from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
-"""Why a rule wants a disruption. `Replacement` deletes a VM whose place a VM with the new template has taken."""
+"""Why a rule wants a disruption: `ScaleIn` and `Replacement` of `rules.scale_in`, `Healing` of `rules.autohealing`,
+`Restore`, `Update` and `Rollback` of `rules.rollout`, `Lifetime` of `rules.lifetime`, `ScaleIn` of `rules.removal` too.
+`Replacement` deletes a VM whose place a VM with the new template has taken."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The gates of a pool: everything that may delay the stop of a VM, in the order in which they are asked.
 
-The table at the end is the whole answer to "why does the pool not stop this VM now", together with what the rules want.
-A new gate is a function and a row.
+The table at the end answers "why does the pool not stop this VM now", together with what the rules want. Lifecycle
+hooks (`hooks.before_stop`) are asked after its gates, because they need the action. A new gate is a function and a row.
 """
 
 from collections.abc import Callable

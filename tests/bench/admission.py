@@ -227,10 +227,10 @@ async def pool_with_admission(directory: Path, size: int) -> None:
     async with await connect(kubeconfig) as api:
         await prepare(api, VMS, POOL.resource)
         pairs, cpu = [], []
-        for _ in range(3):
+        for name in ("bench-0", "bench-1", "bench-2"):
             floor, _ = await bare(api, replace(POOL, documents=documents), size)
             before = services.cpu_seconds()
-            ours, _ = await scaled(api, POOL, size)
+            ours, _ = await scaled(api, POOL, size, name)
             pairs.append((floor, ours))
             cpu.append((services.cpu_seconds() - before) / size * 1000)
     section(f"a pool of {size} with admission and defaulting")

@@ -98,18 +98,19 @@ async def bare(api: Api, workload: Workload, size: int) -> tuple[float, float]:
     )
 
 
-async def scaled(api: Api, workload: Workload, size: int) -> tuple[float, float]:
-    """Returns the seconds to scale from 0 to `size`, and back to 0."""
+async def scaled(api: Api, workload: Workload, size: int, name: str) -> tuple[float, float]:
+    """Returns the seconds to scale a new object of this name from 0 to `size`, and back to 0. The controller looks for
+    the disks of a VM before it uses the name of one that was deleted shortly before."""
     with suppress(NotFound):
-        await api.delete(workload.resource, harness.NAMESPACE, "bench")
-    await api.create(workload.resource, workload.manifest("bench", 0))
+        await api.delete(workload.resource, harness.NAMESPACE, name)
+    await api.create(workload.resource, workload.manifest(name, 0))
     await asyncio.sleep(1)
-    await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": size}})
+    await api.patch(workload.resource, harness.NAMESPACE, name, {"spec": {"replicas": size}})
     out = await harness.until_count(api, size, workload.created)
     await asyncio.sleep(2)  # the controller writes the status in this time
-    await api.patch(workload.resource, harness.NAMESPACE, "bench", {"spec": {"replicas": 0}})
+    await api.patch(workload.resource, harness.NAMESPACE, name, {"spec": {"replicas": 0}})
     back = await harness.until_count(api, 0, workload.created)
-    await api.delete(workload.resource, harness.NAMESPACE, "bench")
+    await api.delete(workload.resource, harness.NAMESPACE, name)
     return out, back
 
 
@@ -119,7 +120,8 @@ async def scaling(directory: Path, size: int, rounds: int) -> None:
         for workload in WORKLOADS:
             async with harness.controllers(directory / "kubeconfigs" / "controllers") as process:
                 idle, _ = process.resident_mb()
-                pairs = [(await bare(api, workload, size), await scaled(api, workload, size)) for _ in range(rounds)]
+                names = [f"bench-{number}" for number in range(rounds)]
+                pairs = [(await bare(api, workload, size), await scaled(api, workload, size, each)) for each in names]
                 now, peak = process.resident_mb()
             harness.section(f"{workload.resource.kind} of {size}, median of {rounds}")
             for direction, text in enumerate((f"0 -> {size}", f"{size} -> 0")):

@@ -1,4 +1,4 @@
-"""The conditions of a pool, apart from those that follow from all others."""
+"""All conditions of a pool except Ready, Reconciling and Stalled, which follow from them."""
 
 from collections.abc import Iterator
 from datetime import datetime

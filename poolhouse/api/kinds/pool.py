@@ -352,7 +352,7 @@ class PoolStatus(LoggedStatus):
     conditions: Conditions = ()
     """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScalingLimited,
     ScaleInBlocked, DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReferencesRefused,
-    ReplicaFailure and Paused."""
+    EvictionBudgetFailure, ReplicaFailure and Paused."""
 
 
 POOL = Kind(

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from controllers.pool.conditions import OPTIONAL, conditions
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool
 from controllers.pool.rules.evictions import EVICTIONS
@@ -22,6 +23,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot, snapshot_name
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
 
 HOLDS = holds(lambda: RULES)
@@ -236,3 +238,12 @@ def test_the_condition_of_scale_in(blocked: str, expected: tuple[str, str, str, 
 
 def outline(each: Condition) -> tuple[str, str, str | None, str | None]:
     return each.type, each.status, each.reason, each.message
+
+
+def test_the_reference_page_names_all_conditions() -> None:
+    observed = snapshot(1, vm(1))
+    made = {each.type for each in conditions(observed, plan(observed, NOW), NOW)}
+    text = PoolStatus.model_fields["conditions"].description or ""
+    assert not [
+        name for name in sorted({*made, *OPTIONAL}) if name not in text.replace(",", " ").replace(".", " ").split()
+    ]

@@ -7,11 +7,9 @@ KubeVirt. PCI addresses are in a VMI only if the controllers read its domain. Ot
 as KubeVirt did for the devices of the start.
 """
 
-from collections.abc import Iterator
-
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import MACPolicy
-from defaulter.running_guest import Device, guest_addresses, guest_macs
+from defaulter.running_guest import addressable, guest_addresses, guest_macs
 from defaulter.stored_values import with_machine_type
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
@@ -104,19 +102,9 @@ def _adopt_addresses(editor: DocumentEditor, location: VMLocation, vmi: Json) ->
     if not holds_addresses(spec, location) or may_have_bridge(spec):
         return
     known = guest_addresses(vmi)
-    paths = list(_addressable(editor, (*location.spec, "domain", "devices")))
+    paths = [(device, (*location.spec, *path)) for device, path in addressable(spec)]
     taken = {str(editor.get(path)).lower() for _, path in paths}
     for device, path in paths:
         address = known.get(device)
         if address is not None and address not in taken and editor.fill(path, address):
             taken.add(address)
-
-
-def _addressable(editor: DocumentEditor, devices: Path) -> Iterator[tuple[Device, Path]]:
-    """The virtio disks and NICs of a VM, with the paths of their PCI addresses. A NIC whose model is open is virtio."""
-    for index, disk in entries(editor.get((*devices, "disks"))):
-        if disk_kind(disk) == "disk" and at(disk, "disk", "bus") == "virtio":
-            yield ("disk", str(disk.get("name"))), (*devices, "disks", index, "disk", "pciAddress")
-    for index, interface in entries(editor.get((*devices, "interfaces"))):
-        if is_emulated(interface):
-            yield ("interface", str(interface.get("name"))), (*devices, "interfaces", index, "pciAddress")

@@ -35,9 +35,9 @@ from defaulter.running_guest import (
     InvalidDomain,
     Reading,
     forget_addresses,
+    needed_reading,
     note_addresses,
     read_domain,
-    what_to_do,
 )
 from defaulter.stored_values import with_machine_type
 from defaulter.superseded import preserve_stored_values
@@ -90,6 +90,7 @@ __all__ = [
     "forbidden_changes",
     "forget_addresses",
     "is_canonical",
+    "needed_reading",
     "newer_than_nodes",
     "note_addresses",
     "open_addresses",
@@ -100,7 +101,6 @@ __all__ = [
     "resolve_alias",
     "restore_hardware",
     "undefaulted_fields",
-    "what_to_do",
     "with_firmware_ids",
     "with_machine_type",
     "without_answer",

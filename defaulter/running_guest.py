@@ -5,7 +5,7 @@ those that a spec can hold. The note ends with the guest, requires no restart, a
 the controllers find it.
 
 The XML comes from the launcher, a Pod of the tenant, and any user who may change the VMI can write the note. Both may
-say anything. Only devices of the VMI count, and only well-formed addresses: who lies moves devices of the own VM.
+say anything. Only devices of the VMI count, and only well-formed addresses, so a lie moves devices of this VM only.
 """
 
 import json
@@ -63,7 +63,7 @@ def read_domain(text: str, name: str = "") -> Json:
     return found
 
 
-def what_to_do(vmi: Json) -> Reading:
+def needed_reading(vmi: Json) -> Reading:
     """Whether to read the domain of a VMI, because a device has an address that is not noted; or to forget a note of a
     device that is gone, because another device with its name would get the address."""
     if at(vmi, "status", "phase") != "Running" or at(vmi, "metadata", "deletionTimestamp"):
@@ -97,13 +97,24 @@ def guest_addresses(vmi: Json) -> dict[Device, str]:
 
 def noted_addresses(vmi: Json) -> Iterator[tuple[Path, str]]:
     """The noted addresses, with the paths that they would have in the VMI."""
-    known, devices = guest_addresses(vmi), ("spec", "domain", "devices")
-    for index, disk in entries(vmi, *devices, "disks"):
-        if address := known.get(("disk", str(disk.get("name")))):
-            yield (*devices, "disks", index, "disk", "pciAddress"), address
-    for index, interface in entries(vmi, *devices, "interfaces"):
-        if address := known.get(("interface", str(interface.get("name")))):
-            yield (*devices, "interfaces", index, "pciAddress"), address
+    known = guest_addresses(vmi)
+    for device, path in addressable(vmi.get("spec")):
+        if address := known.get(device):
+            yield ("spec", *path), address
+
+
+def addressable(spec: Any) -> Iterator[tuple[Device, Path]]:
+    """The virtio disks and NICs in the spec of a VMI, with the paths of their PCI addresses in the spec. A NIC whose
+    model is open is virtio."""
+    devices = ("domain", "devices")
+    for index, disk in entries(spec, *devices, "disks"):
+        name = disk.get("name")
+        if isinstance(name, str) and disk_kind(disk) == "disk" and at(disk, "disk", "bus") == "virtio":
+            yield ("disk", name), (*devices, "disks", index, "disk", "pciAddress")
+    for index, interface in entries(spec, *devices, "interfaces"):
+        name = interface.get("name")
+        if isinstance(name, str) and is_emulated(interface):
+            yield ("interface", name), (*devices, "interfaces", index, "pciAddress")
 
 
 def _pci(address: Any) -> str:
@@ -121,14 +132,9 @@ def _devices(vmi: Json) -> Iterator[Device]:
     spec = vmi.get("spec")
     if location is None or not isinstance(spec, dict) or not holds_addresses(spec, location) or may_have_bridge(spec):
         return
-    for _, disk in entries(spec, "domain", "devices", "disks"):
-        name, is_disk = disk.get("name"), disk_kind(disk) == "disk" and at(disk, "disk", "bus") == "virtio"
-        if isinstance(name, str) and is_disk and is_unset(at(disk, "disk", "pciAddress")):
-            yield "disk", name
-    for _, nic in entries(spec, "domain", "devices", "interfaces"):
-        name = nic.get("name")
-        if isinstance(name, str) and is_emulated(nic) and is_unset(nic.get("pciAddress")):
-            yield "interface", name
+    for device, path in addressable(spec):
+        if is_unset(at(spec, *path)):
+            yield device
 
 
 def _devices_of_domain(vmi: Json) -> Iterator[Device]:

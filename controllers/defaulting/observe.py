@@ -13,8 +13,7 @@ from poolhouse.api.apimachinery import mac_address
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.meta import UNDEFAULTED
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.resource import VMIS, VMS, Key, Resource
 from poolhouse.runtime.store import OrderedIndex, Store
 
@@ -111,19 +110,11 @@ def parse_namespace(document: Json) -> Namespace:
 
 async def observe(api: Api, key: Key, macs: MACPolicy) -> tuple[VM, Json | None, Json] | None:
     """The VM from the API, its VMI or None, and its document. None if the VM does not exist."""
-    try:
-        document = await api.get(VMS, *key)
-    except NotFound:
+    document = await find(api, VMS, *key)
+    if document is None:
         return None
     vm = parse_vm(document, macs)
-    return vm, await _find_vmi(api, key) if vm.undefaulted else None, document
-
-
-async def _find_vmi(api: Api, key: Key) -> Json | None:
-    try:
-        return await api.get(VMIS, *key)
-    except NotFound:
-        return None
+    return vm, await find(api, VMIS, *key) if vm.undefaulted else None, document
 
 
 def vmi_state(vmi: Json | None) -> VMIState:

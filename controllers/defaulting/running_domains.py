@@ -11,24 +11,25 @@ from dataclasses import dataclass
 
 from controllers.defaulting.observe import VM
 from controllers.shared.vm_reasons import VMEvent
+from controllers.shared.vmi import ObjectView
 from defaulter.contract import (
     GUEST_ADDRESSES,
     MAX_DOMAIN_BYTES,
     InvalidDomain,
     Reading,
     forget_addresses,
+    needed_reading,
     note_addresses,
     read_domain,
-    what_to_do,
 )
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import KUBEVIRT_CREATED_BY
 from poolhouse.api.kubevirt.launcher import COMPUTE, domain_name, dump_command, running_pod
 from poolhouse.runtime import pod_exec
-from poolhouse.runtime.api import Api
+from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.controller import Controller, RetryWithBackoff
-from poolhouse.runtime.errors import Forbidden, NotFound
+from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.events import EventRecorder, object_reference
 from poolhouse.runtime.informer import Informer
 from poolhouse.runtime.resource import PODS, VMIS, VMS, Key
@@ -41,20 +42,15 @@ RETRY = Backoff(base_seconds=5, cap_seconds=3600)
 
 
 @dataclass(frozen=True, slots=True)
-class Guest:
+class Guest(ObjectView):
     """Whether the domain of a VMI is to be read."""
 
-    namespace: str
-    name: str
     reading: Reading
-
-    @property
-    def key(self) -> Key:
-        return self.namespace, self.name
 
 
 def parse_guest(vmi: Json) -> Guest:
-    return Guest(vmi["metadata"].get("namespace", ""), vmi["metadata"]["name"], what_to_do(vmi))
+    metadata = vmi["metadata"]
+    return Guest(metadata.get("namespace", ""), metadata["name"], metadata["uid"], needed_reading(vmi))
 
 
 class DomainReader:
@@ -79,7 +75,8 @@ class DomainReader:
             self._enqueue(self.guests.store.get(new.key))
 
     def scope_changed(self, namespace: str | None = None) -> None:
-        """Looks at all VMs that were not read, or those of a namespace, because others may be defaulted now."""
+        """Queues the guests that were not read, of one namespace or of all: its labels or the selector of the webhook
+        have changed, so Poolhouse may default other VMs now."""
         found = self.guests.store.all() if namespace is None else self.guests.store.by("unread", namespace)
         for guest in found:
             self._enqueue(guest)
@@ -100,11 +97,10 @@ class DomainReader:
         guest = self.guests.store.get(key)
         if guest is None or not guest.reading or not self._wanted(key):
             return
-        try:
-            vmi = await self._api.get(VMIS, *key)
-        except NotFound:
+        vmi = await find(self._api, VMIS, *key)
+        if vmi is None:
             return
-        match what_to_do(vmi):
+        match needed_reading(vmi):
             case "forget":
                 note = forget_addresses(vmi)
             case "read":

@@ -119,9 +119,9 @@ async def _read(api: Api, cluster: Cluster, vm: str) -> tuple[Json, Json | None,
 
 def lacks_addresses(vmi: Json | None) -> bool:
     """Whether the running guest has PCI addresses that its VMI does not show, and that the controllers could read."""
-    from defaulter.contract import what_to_do
+    from defaulter.contract import needed_reading
 
-    return vmi is not None and what_to_do(vmi) == "read"
+    return vmi is not None and needed_reading(vmi) == "read"
 
 
 def read_domain(source: Any) -> Json:

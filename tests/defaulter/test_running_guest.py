@@ -16,9 +16,9 @@ from defaulter.running_guest import (
     InvalidDomain,
     forget_addresses,
     guest_addresses,
+    needed_reading,
     note_addresses,
     read_domain,
-    what_to_do,
 )
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
@@ -75,13 +75,13 @@ BOTH = {"disk root": "0000:07:00.0", "interface default": "0000:01:00.0"}
     ],
 )
 def test_when_a_domain_is_read(running: Json, expected: str) -> None:
-    assert what_to_do(running) == expected
+    assert needed_reading(running) == expected
 
 
 def test_a_vmi_that_is_deleted_is_not_read_and_keeps_its_note() -> None:
     running = guest(disk(), noted={"disk root": "0000:07:00.0", "disk data": "0000:08:00.0"})
     running["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
-    assert what_to_do(running) == ""
+    assert needed_reading(running) == ""
     assert guest_addresses(running) == {ROOT: "0000:07:00.0"}
 
 
@@ -151,7 +151,7 @@ def test_a_note_that_a_user_wrote_says_nothing(note: str) -> None:
     running = guest(disk(), nic())
     running["metadata"]["annotations"] = {GUEST_ADDRESSES: note}
     assert guest_addresses(running) == {}
-    assert what_to_do(running) in ("read", "forget")
+    assert needed_reading(running) in ("read", "forget")
 
 
 def place(document: Json, index: int = 0) -> str | None:

@@ -66,12 +66,8 @@ class PoolController:
             self.stores.note_former_disks(key, frozenset())
 
     async def reconcile(self, key: Key) -> float | None:
-        before = self.stores.pools.get(key)
-        try:
+        with self.records.reconciling(lambda: self.stores.pools.get(key)):
             return await self._reconcile_stored(key)
-        finally:
-            # The end of this reconcile may have remembered something of a pool whose deletion has already been seen.
-            self.records.set_changed(before, self.stores.pools.get(key))
 
     async def _reconcile_stored(self, key: Key) -> float | None:
         self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))

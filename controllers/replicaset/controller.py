@@ -86,12 +86,8 @@ class ReplicaSetController:
         )
 
     async def reconcile(self, key: Key) -> float | None:
-        before = self.stores.sets.get(key)
-        try:
+        with self.records.reconciling(lambda: self.stores.sets.get(key)):
             return await self._reconcile_stored(key)
-        finally:
-            # The end of this reconcile may have remembered something of a set whose deletion has already been seen.
-            self.records.set_changed(before, self.stores.sets.get(key))
 
     async def _reconcile_stored(self, key: Key) -> float | None:
         known = self.stores.sets.get(key)

@@ -1,6 +1,7 @@
 """What a process remembers of the sets of one kind between reconciles. A restart of the process loses it."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
@@ -95,6 +96,16 @@ class Records(Generic[V, M]):
         if old is not None and (new is None or new.uid != old.uid):
             self.batches.forget(old.uid)
             self.memories.pop(old.uid, None)
+
+    @contextmanager
+    def reconciling(self, stored: Callable[[], ObjectMeta | None]) -> Iterator[None]:
+        """Around the reconcile of a set: its end may remember something of a set whose deletion has already been seen.
+        `stored` returns the set in the store."""
+        before = stored()
+        try:
+            yield
+        finally:
+            self.set_changed(before, stored())
 
     def changed(self, old: V | None, new: V | None) -> bool:
         """Records what a change of a VM or VMI shows. Returns whether this was the last event that a set waited for, so

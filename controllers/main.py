@@ -61,7 +61,7 @@ from poolhouse.service.json_api import JsonApi
 from poolhouse.service.prometheus import Prometheus, PrometheusServer
 from poolhouse.service.prometheus import connect as connect_prometheus
 from poolhouse.service.server import serve
-from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting, split
 
 log = logging.getLogger(__name__)
 
@@ -89,11 +89,7 @@ def _parse_networks(value: Any) -> Any:
     """A network may have the address of one of its hosts, as in a NetworkPolicy."""
     if not isinstance(value, str):
         return value
-    return tuple(ip_network(each.strip(), strict=False) for each in value.split(",") if each.strip())
-
-
-def _parse_names(value: Any) -> Any:
-    return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+    return tuple(ip_network(each, strict=False) for each in split(value))
 
 
 class Settings(ServiceSettings, IdentitySettings):
@@ -102,7 +98,7 @@ class Settings(ServiceSettings, IdentitySettings):
     macs: MACPolicy = setting(
         "POOLHOUSE_MACS", "deterministic", "MAC addresses of interfaces without one. `libvirt` gives random ones."
     )
-    read_domains: Annotated[frozenset[str], BeforeValidator(_parse_names)] = setting(
+    read_domains: Annotated[frozenset[str], BeforeValidator(split)] = setting(
         "POOLHOUSE_READ_DOMAINS",
         frozenset(),
         "Namespaces, separated by commas, or `*`, in which the controllers read the PCI addresses of running VMs in the"

@@ -2,23 +2,19 @@
 
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import BeforeValidator, model_validator
 
 from controllers.certificates.observe import CertificatePolicy
-from poolhouse.service.settings import EnvironmentSettings, setting
+from poolhouse.service.settings import EnvironmentSettings, setting, split
 
 CERTIFICATE_HOURS = "POOLHOUSE_CERTIFICATE_HOURS"
 CA_HOURS = "POOLHOUSE_AUTHORITY_HOURS"
 
 
-def _split(value: Any) -> Any:
-    return tuple(host.strip() for host in value.split(",") if host.strip()) if isinstance(value, str) else value
-
-
 class CertificateSettings(EnvironmentSettings):
-    hosts: Annotated[tuple[str, ...], BeforeValidator(_split)] = setting(
+    hosts: Annotated[tuple[str, ...], BeforeValidator(split)] = setting(
         "POOLHOUSE_CERTIFICATE_HOSTS",
         (),
         "DNS names, separated by commas, for which the controllers keep a certificate. Empty: another program does.",

@@ -48,6 +48,11 @@ def parse_address(value: Any) -> Any:
 ListenAddress = Annotated[Address, BeforeValidator(parse_address)]
 
 
+def split(value: Any) -> Any:
+    """The texts between commas. Another value stays, for the check of its type."""
+    return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
+
+
 def setting(variable: str, default: Any, description: str, *, unit: str = "", **bounds: Any) -> Any:
     """A field of a settings class. `bounds` are pydantic's: `ge`, `gt`, `le`, `lt`, `pattern`, `max_length`."""
     return Field(

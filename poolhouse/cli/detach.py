@@ -46,12 +46,8 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     owner = controlling_pool(document)
     if owner is None:
         other = controller_of(document)
-        what = (
-            "is in no pool"
-            if other is None
-            else f"is in no pool of Poolhouse; {describe_controller(other)} controls it"
-        )
-        raise Failed(f"{vm} {what}")
+        why = f" of Poolhouse; {describe_controller(other)} controls it" if other is not None else ""
+        raise Failed(f"{vm} is in no pool{why}")
     others = [each for each in document["metadata"]["ownerReferences"] if each is not owner]
     paused = await _paused(api, cluster, owner["name"])
     await _set_owners(api, cluster, document, others, **without_tracking_marks(document["metadata"]))

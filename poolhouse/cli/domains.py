@@ -9,11 +9,10 @@ from poolhouse.cli.default import fetch
 from poolhouse.cli.output import Failed, Unreachable
 
 
-def request_record(server: str, document: Json) -> Json:
-    """Returns the hardware record that the defaulter at this URL makes for the VM."""
+def request_record(server: str, version: tuple[str, str], document: Json) -> Json:
+    """Returns the hardware record that the defaulter at this URL, of this version, makes for the VM."""
     from defaulter import hook, xml
 
-    version = read_version(server)
     domain = _request(server, "/apis/vms/defaults", json.dumps(without_record(document)).encode())
     try:
         return hook.read_record(hook.build_record(xml.read(domain.decode()), *version))

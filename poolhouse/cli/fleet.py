@@ -83,8 +83,8 @@ def summarize(rows: Sequence[Json]) -> str:
 class Domains:
     """Asks a defaulter for the hardware of VMs. VMs of one shape are asked about once."""
 
-    def __init__(self, server: str) -> None:
-        self._server = server
+    def __init__(self, server: str, version: tuple[str, str]) -> None:
+        self._server, self._version = server, version
         self._known: dict[str, Json | None] = {}
 
     @classmethod
@@ -92,8 +92,7 @@ class Domains:
         """Raises Unreachable if no defaulter answers there, because a fleet without any VM to ask about would not."""
         from poolhouse.cli.domains import read_version
 
-        read_version(server)
-        return cls(server)
+        return cls(server, read_version(server))
 
     def ask(self, document: Json) -> Json | None:
         """The hardware record of the document; None if the defaulter refuses the document."""
@@ -103,7 +102,7 @@ class Domains:
         key = shape(without_record(document))
         if key not in self._known:
             try:
-                self._known[key] = request_record(self._server, document)
+                self._known[key] = request_record(self._server, self._version, document)
             except Failed:
                 self._known[key] = None
         return self._known[key]

@@ -11,7 +11,7 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options, cluster_options_without
 from poolhouse.cli.completion import complete_names
-from poolhouse.cli.domains import recorded, request_record
+from poolhouse.cli.domains import read_version, recorded, request_record
 from poolhouse.cli.fleet import fleet
 from poolhouse.cli.manifests import read_manifests
 from poolhouse.cli.output import (
@@ -152,8 +152,8 @@ def diff(cluster: Cluster | None, vm: str | None, source: Any, server: str | Non
     if (vm is None) == (source is None):
         raise click.UsageError("give a VM or -f FILE, not both")
     document = _manifest(source) if cluster is None else _document(cluster, str(vm))
-    before = request_record(server.rstrip("/"), document) if server is not None else _recorded(document)
-    after = request_record(against.rstrip("/"), document)
+    before = _requested(server, document) if server is not None else _recorded(document)
+    after = _requested(against, document)
     found = differences(before, after)
     sides = {"before": before, "after": after}
     versions = {side: {name: record[name] for name in ("libvirt", "qemu")} for side, record in sides.items()}
@@ -301,6 +301,11 @@ def _manifest(source: Any) -> Json:
     if len(found) != 1:
         raise Failed(f"the manifest must contain one VM, not {len(found)}")
     return found[0]
+
+
+def _requested(server: str, document: Json) -> Json:
+    url = server.rstrip("/")
+    return request_record(url, read_version(url), document)
 
 
 def _recorded(document: Json) -> Json:

@@ -130,7 +130,7 @@ def test_addresses_that_move_are_listed_with_a_defaulter(libvirt: Libvirt) -> No
         return libvirt.domain(document)
 
     with defaulter(domain, "7") as url:
-        rows, _ = asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))
+        rows, _ = asyncio.run(collect(api, Cluster(None, "ns"), Domains.of(url)))
     moves = {row["name"]: [each for each in row["changes"] if each["field"] == "pciAddress"] for row in rows}
     expected = {"device": "disk root", "field": "pciAddress", "from": "0000:07:00.0", "to": "0000:08:00.0"}
     assert moves["one"][0] == {**expected, "reason": PLACED}
@@ -142,7 +142,7 @@ def test_addresses_that_move_are_listed_with_a_defaulter(libvirt: Libvirt) -> No
 def test_the_error_names_a_server_that_answers_without_a_domain() -> None:
     api: Any = Shop(*ALL)
     with defaulter(lambda document: "", "7") as url, pytest.raises(Unreachable, match="is not a defaulter"):
-        asyncio.run(collect(api, Cluster(None, "ns"), Domains(url)))
+        asyncio.run(collect(api, Cluster(None, "ns"), Domains.of(url)))
 
 
 def domain_with_disk_at(bus: int) -> str:
@@ -206,8 +206,8 @@ def test_what_another_defaulter_moves_is_listed(
 
     api: Any = Upgraded(*ALL)
     with defaulter(lambda document: domain_with_disk_at(7), "7") as old, defaulter(newer, "8") as new:
-        before = {"server": Domains(old), "refuses": Refusing(old), "": None}[present]
-        after = {"server": Domains(new), "refuses": Refusing(new)}[other]
+        before = {"server": Domains.of(old), "refuses": Refusing.of(old), "": None}[present]
+        after = {"server": Domains.of(new), "refuses": Refusing.of(new)}[other]
         rows, _ = asyncio.run(collect(api, Cluster(None, "ns"), before, after))
     move = {"device": "disk root", "field": "pciAddress", "from": "0000:07:00.0", "to": "0000:08:00.0"}
     assert {row["name"]: row["changes"] for row in rows if row["changes"]} == {

@@ -142,7 +142,7 @@ class DiskInformers:
         yield from self.data_volumes.by("name", disk)
         yield from self.claims.store.by("name", disk)
 
-    def list_data_volumes(self) -> bool:
+    def lists_data_volumes(self) -> bool:
         """Whether `owned` has all DataVolumes."""
         return self.data_volumes.known
 

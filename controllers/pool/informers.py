@@ -36,7 +36,7 @@ class Informers:
             Cluster(self.nodes.store, context.cluster_settings, self.budgets, context.replica_limit),
             disk_state=self.owned_disks.state,
             owned_disks=self.owned_disks.owned,
-            lists_data_volumes=self.owned_disks.list_data_volumes,
+            lists_data_volumes=self.owned_disks.lists_data_volumes,
             instancetypes=KnownInstancetypes.of(api),
         )
 

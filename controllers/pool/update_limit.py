@@ -120,7 +120,7 @@ def _all_done(snapshot: PoolSnapshot, steps: Sequence[UpdateStep]) -> UpdateProg
 def _with_steps(
     snapshot: PoolSnapshot, strategy: UpdateProactive, limit: UpdateLimit, least: int, now: datetime
 ) -> UpdateLimit:
-    """The limit of the present step. `least` is a number of steps that are done."""
+    """The limit of the present step. The first `least` steps count as done."""
     pool, steps, analysis, before = snapshot.pool, strategy.all_steps, strategy.analysis, snapshot.progress
     promoted = max(least, promoted_steps(pool.promote, snapshot.revision.name, len(steps)))
     done, since, checks = before.steps_done, before.paused_since, followed(snapshot, analysis, now)

@@ -21,8 +21,8 @@ from poolhouse.runtime.resource import Key, Resource
 REFERENCES_REFUSED = "ReferencesRefused"
 """the type of the condition"""
 ANSWER_SECONDS = 120.0
-"""How long the controller uses an answer of the API server, or the fact that none came. Then it notices a right that
-the author got back."""
+"""How long the controller uses an answer of the API server, or the fact that none came. If the author
+gets a right back, the controller notices it after this time."""
 DEADLINE_SECONDS = 5.0
 MAX_ANSWERS = 2000
 """Limit of the answers in memory. An author has up to 32 KiB of groups."""

@@ -22,8 +22,8 @@ from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
-"""Why a rule wants a disruption: `ScaleIn` and `Replacement` of `rules.scale_in`, `Healing` of `rules.autohealing`,
-`Restore`, `Update` and `Rollback` of `rules.rollout`, `Lifetime` of `rules.lifetime`, `ScaleIn` of `rules.removal` too.
+"""Why a rule wants a disruption. `rules.scale_in` wants `ScaleIn` and `Replacement`, `rules.removal` `ScaleIn`,
+`rules.autohealing` `Healing`, `rules.rollout` `Restore`, `Update` and `Rollback`, and `rules.lifetime` `Lifetime`.
 `Replacement` deletes a VM whose place a VM with the new template has taken."""
 
 

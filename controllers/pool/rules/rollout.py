@@ -40,7 +40,7 @@ def _needs_action(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     restore, prepared = requested_restore(snapshot, vm), is_prepared(snapshot, vm)
-    # A restore of an available VM that has the template begins only with the restore itself.
+    # A VM that is available and has the template takes no place in the budget before its restore begins.
     begun = prepared or (update_has_begun(snapshot, vm) and not (restore and vm.available))
     prepared = prepared and snapshot.outdated(vm)
     if restore is not None:

@@ -1,7 +1,7 @@
 """Reconciles claims: executes the steps of a claim until the claim must wait, and maps events to claims."""
 
-import asyncio
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
@@ -22,6 +22,7 @@ from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import RetryWithBackoff
+from poolhouse.runtime.fair_slots import FairSlots, Slot
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
 
@@ -120,6 +121,8 @@ MAX_STEPS = 40
 """Maximum number of steps in one reconcile of a claim. A claim needs about ten steps until it waits."""
 MAX_IN_FLIGHT = 32
 """maximum number of claims that are reconciled at once; this also limits the number of API calls in flight"""
+MAX_IN_FLIGHT_PER_NAMESPACE = 24
+"""Fewer than all, so that the claims of one namespace, however many, never stop those of another."""
 WOKEN_CLAIMS = 16
 """Number of queued claims to enqueue for one more ready VM. It is above 1, because a reconcile takes a while."""
 QUEUE_CHECKS_PER_SECOND = 200.0
@@ -137,7 +140,8 @@ class ClaimController:
     apply: ClaimWriter
     now: Callable[[], datetime]
     enqueue: Enqueue
-    slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(MAX_IN_FLIGHT))
+    slots: FairSlots[str] = field(default_factory=lambda: FairSlots(MAX_IN_FLIGHT, per_key=MAX_IN_FLIGHT_PER_NAMESPACE))
+    """by namespace"""
     _leading: bool = False
 
     async def begin(self) -> None:
@@ -150,10 +154,10 @@ class ClaimController:
         self._leading = False
 
     async def reconcile(self, key: Key) -> float | None:
-        async with self.slots:
-            return await self._take_steps(key)
+        async with self.slots.slot(key[0]) as slot:
+            return await self._take_steps(key, slot)
 
-    async def _take_steps(self, key: Key) -> float | None:
+    async def _take_steps(self, key: Key, slot: Slot[str]) -> float | None:
         claims = self.allocator.stores.claims
         cached = claims.get(key)
         if cached is None:
@@ -171,27 +175,21 @@ class ClaimController:
                     self.allocator.forget(cached.uid)
                     return step.after_seconds
                 return self.observe.requeue_after(cached, record, step)
-            await self._take_step(snapshot, step, record)
+            await self._take_step(snapshot, step, record, slot)
             after = claims.get(key)
             if after is None or after.uid != cached.uid:  # the event of the new claim has enqueued it
                 return None
             cached = after
         raise RetryWithBackoff(f"more steps to take after {MAX_STEPS}; the last was {type(step).__name__}")
 
-    async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord) -> None:
-        """Executes the step. Network health checks release their slot, so that VMs of one pool that do not answer do
+    async def _take_step(self, snapshot: ClaimSnapshot, step: Step, record: ClaimRecord, slot: Slot[str]) -> None:
+        """Executes the step. Network health checks give their slot back, so that VMs of one pool that do not answer do
         not delay claims of other pools."""
         probes = isinstance(step, CheckApplication | TerminateApplication) or (
             isinstance(step, CheckHealth) and snapshot.pool is not None and needs_probe(snapshot.pool)
         )
-        if not probes:
+        async with slot.given_back() if probes else nullcontext():
             await self.apply(snapshot, step, record)
-            return
-        self.slots.release()
-        try:
-            await self.apply(snapshot, step, record)
-        finally:
-            await self.slots.acquire()
 
     async def _refresh(self, cached: Claim, record: ClaimRecord) -> bool:
         """Reads the claim from the API. Returns False if the claim no longer exists."""

@@ -6,13 +6,41 @@ never holds more than its cap, even if slots are free: calls that take long woul
 key asks for the first time.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections import Counter, deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+
+
+@dataclass
+class Slot(Generic[K]):
+    """The slot of one caller."""
+
+    _slots: FairSlots[K]
+    _key: K
+    _held: bool = False
+
+    @asynccontextmanager
+    async def given_back(self) -> AsyncIterator[None]:
+        """Lets others have the slot meanwhile, and then waits for one. After an exception it has none."""
+        self.release()
+        yield
+        await self.acquire()
+
+    async def acquire(self) -> None:
+        await self._slots._acquire(self._key)
+        self._held = True
+
+    def release(self) -> None:
+        if self._held:
+            self._held = False
+            self._slots._release(self._key)
 
 
 class FairSlots(Generic[K]):
@@ -28,13 +56,14 @@ class FairSlots(Generic[K]):
         """callers without a slot, in the order of their keys' turns"""
 
     @asynccontextmanager
-    async def slot(self, key: K) -> AsyncIterator[None]:
+    async def slot(self, key: K) -> AsyncIterator[Slot[K]]:
         """Holds a slot of the key, for which it may wait."""
-        await self._acquire(key)
+        slot = Slot(self, key)
+        await slot.acquire()
         try:
-            yield
+            yield slot
         finally:
-            self._release(key)
+            slot.release()
 
     def held(self, key: K) -> int:
         return self._held[key]

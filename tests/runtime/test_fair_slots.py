@@ -157,3 +157,33 @@ async def test_no_history_loses_a_slot_or_exceeds_a_limit(seed: int) -> None:
     await callers.end_all()
     assert not any(callers.slots.held(key) or callers.slots.waiting(key) for key in "abcd")
     assert all(each.done() for each in callers._tasks.values()), "nobody waits for a free slot"
+
+
+async def test_a_slot_that_is_given_back_goes_to_another_caller_and_is_waited_for_again() -> None:
+    slots: FairSlots[str] = FairSlots(1, per_key=1)
+    callers = Callers(slots)
+    async with slots.slot("a") as slot:
+        await callers.come("b1")
+        assert not callers.working
+        async with slot.given_back():
+            await turns()
+            assert callers.working == ["b1"]
+            await callers.end("b1")
+        assert slots.held("a") == 1
+    assert slots.held("a") == 0
+
+
+async def test_after_an_exception_a_slot_that_was_given_back_stays_with_others() -> None:
+    slots: FairSlots[str] = FairSlots(1, per_key=1)
+    callers = Callers(slots)
+
+    async def fail() -> None:
+        async with slots.slot("a") as slot, slot.given_back():
+            await callers.come("b1")
+            raise ValueError("meanwhile")
+
+    with pytest.raises(ValueError, match="meanwhile"):
+        await fail()
+    await callers.come("b2")
+    assert callers.working == ["b1"]
+    await callers.end_all()

@@ -25,7 +25,7 @@ def a_claim(*, status: Json | None = None, annotations: Json | None = None, **gi
     """`given` has the API's field names: of the metadata, or of the spec."""
     metadata: Json = {"namespace": "ns", "name": "mine", "uid": CLAIM_UID, "generation": 1, "resourceVersion": "7"}
     metadata |= {"creationTimestamp": ago(AGE_SECONDS), "annotations": annotations or {}}
-    for key in ("name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
+    for key in ("namespace", "name", "uid", "creationTimestamp", "deletionTimestamp", "resourceVersion"):
         if key in given:
             metadata[key] = given.pop(key)
     status = dict(status or {})

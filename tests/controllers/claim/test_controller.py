@@ -22,12 +22,14 @@ from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.claim.test_apply import FakeBackend, Setup
 from tests.controllers.warmpool.builders import CORDONED, NODE, NOW, a_cache, a_pool, a_vm, a_vmi
 
 SILENT = a_claim(name="silent", uid="silent", status=bound_status("m"))
+FOREIGN = a_claim(namespace="foreign", name="silent", uid="silent", status=bound_status("m"))
 OTHER = a_claim(name="other", uid="other")
 QUEUED = {"phase": "Queued", "poolName": "web", "queuePosition": 1}
 QUEUE = a_pool(claimPolicy={"onEmpty": "Queue"})
@@ -38,7 +40,7 @@ def controller(
     allocator: Allocator, api: Any = None, observe: Any = None, apply: Any = None, enqueue: Enqueue = lambda *_: None
 ) -> ClaimController:
     writer, observer = cast(ClaimWriter, apply), cast(ClaimObserver, observe)
-    slots = asyncio.Semaphore(1)
+    slots: FairSlots[str] = FairSlots(2, per_key=1)
     return ClaimController(cast(Api, api), allocator, observer, writer, lambda: NOW, enqueue, slots)
 
 
@@ -62,13 +64,14 @@ class RecordingWriter:
 
 
 @pytest.mark.parametrize(
-    ("pool", "goes_on"),
+    ("claim", "pool", "goes_on"),
     [
-        pytest.param(PROBED, True, id="a check over the network needs no slot"),
-        pytest.param(a_pool(), False, id="a check of the status keeps its slot"),
+        pytest.param(SILENT, PROBED, True, id="a check over the network needs no slot"),
+        pytest.param(SILENT, a_pool(), False, id="a check of the status keeps its slot"),
+        pytest.param(FOREIGN, a_pool(), True, id="another namespace has slots of its own"),
     ],
 )
-async def test_silent_vms_hold_up_only_their_own_claims(pool: WarmPool, goes_on: bool) -> None:
+async def test_silent_vms_hold_up_only_their_own_claims(claim: Claim, pool: WarmPool, goes_on: bool) -> None:
     writer = RecordingWriter()
 
     def observe(claim: Claim, record: ClaimRecord) -> ClaimSnapshot:
@@ -76,8 +79,8 @@ async def test_silent_vms_hold_up_only_their_own_claims(pool: WarmPool, goes_on:
             return snapshot(claim, claimed_vm("m", WarmState.ALLOCATING, activated=True), pool=pool)
         return snapshot(claim, candidate=a_vm("n"))
 
-    found = controller(an_allocator(SILENT, OTHER), observe=observe, apply=writer)
-    waiting = asyncio.create_task(found.reconcile(SILENT.key))
+    found = controller(an_allocator(claim, OTHER), observe=observe, apply=writer)
+    waiting = asyncio.create_task(found.reconcile(claim.key))
     await asyncio.sleep(0)
     other = asyncio.create_task(found.reconcile(OTHER.key))
     for _ in range(5):

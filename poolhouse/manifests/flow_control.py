@@ -19,7 +19,7 @@ WORKLOAD_LOW = "workload-low"
 CONTROLLERS = f"{meta.POOLHOUSE}-controllers"
 EVERYTHING: Json = {"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"], "namespaces": ["*"], "clusterScope": True}
 WRITES: Json = {
-    "verbs": ["create", "update", "patch", "delete", "deletecollection"],
+    "verbs": ["create", "update", "patch", "delete"],
     "apiGroups": ["*"],
     "resources": ["*"],
     "namespaces": ["*"],
@@ -32,6 +32,8 @@ def _writes(*kinds: ResourceType) -> Json:
 
 
 TENANTS: tuple[tuple[str, Json], ...] = (
+    # The deletion of a collection takes its place until the last object is deleted, which may be minutes.
+    (f"{meta.POOLHOUSE}-collections", {**WRITES, "verbs": ["deletecollection"]}),
     # Admission creates a VM of each changed template in a dry run, which takes as long as three other writes.
     (f"{meta.POOLHOUSE}-pools", _writes(*(kind for kind in KINDS if kind.templates))),
     # Users wait for claims. In the level of pools, claims would wait for these dry runs.

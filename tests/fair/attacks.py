@@ -252,6 +252,14 @@ async def change_pool_of_queue(tenant: Tenant) -> None:
         await asyncio.sleep(1)
 
 
+async def delete_pool_of_queue(tenant: Tenant) -> None:
+    """All claims lose their pool, and then all are deleted."""
+    await tenant.api.delete(WARM_POOLS, tenant.namespace, "warm")
+    await asyncio.sleep(5)
+    await tenant.api.request("DELETE", CLAIMS.path(tenant.namespace), timeout_seconds=300)
+    await asyncio.Event().wait()
+
+
 ANALYZED_POOLS = 20
 
 
@@ -328,6 +336,11 @@ ATTACKS = {
         f"{WAITING_CLAIMS:,} claims wait for VMs of a warm pool that changes every second",
         waiting_claims,
         change_pool_of_queue,
+    ),
+    "deletion": Attack(
+        f"{WAITING_CLAIMS:,} waiting claims lose their warm pool, and are deleted 5 s later",
+        waiting_claims,
+        delete_pool_of_queue,
     ),
     "queries": Attack(
         f"updates of {ANALYZED_POOLS} pools wait for a Prometheus that gives them no answer in time",

@@ -48,8 +48,9 @@ def test_an_open_console_or_watch_takes_no_place_of_another_tenant(verb: str) ->
     assert level_for(verb, *VM) is None
 
 
-def test_short_writes_wait_neither_for_lists_nor_for_dry_runs_of_templates() -> None:
-    requests = [("create", VM), ("create", CLAIM), ("create", POOL), ("list", POOL)]
+def test_short_writes_wait_neither_for_lists_nor_for_dry_runs_of_templates_nor_for_deletions_of_collections() -> None:
+    requests = [("create", VM), ("create", CLAIM), ("create", POOL), ("list", POOL), ("deletecollection", CLAIM)]
     assert len({level_for(verb, *resource) for verb, resource in requests}) == len(requests)
     assert level_for("patch", *WARM_POOL) == level_for("patch", *POOL)
     assert level_for("list", *CLAIM) == level_for("list", *POOL)
+    assert level_for("deletecollection", *CLAIM) == level_for("deletecollection", *VM)

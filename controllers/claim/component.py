@@ -77,6 +77,7 @@ class ClaimControllers:
             await self._begin()
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._claim_queue.run(), name="claims")
+                group.create_task(self._claims.queue_checks.run(), name="queue-checks")
                 group.create_task(self._vm_queue.run(), name="garbage-collector")
                 group.create_task(self._watches.run(), name="application-watches")
         finally:

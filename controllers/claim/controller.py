@@ -10,6 +10,7 @@ from controllers.claim.apply import ClaimWriter
 from controllers.claim.evictions import delay
 from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of
+from controllers.claim.queue_checks import QueueChecks
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
@@ -125,9 +126,6 @@ MAX_IN_FLIGHT_PER_NAMESPACE = 24
 """Fewer than all, so that the claims of one namespace, however many, never stop those of another."""
 WOKEN_CLAIMS = 16
 """Number of queued claims to enqueue for one more ready VM. It is above 1, because a reconcile takes a while."""
-QUEUE_CHECKS_PER_SECOND = 200.0
-"""Rate at which claims are enqueued after a change of the pool that concerns its whole queue."""
-
 Enqueue = Callable[[Key, float], None]
 AnyWarmPool = WarmPool | InvalidWarmPool
 
@@ -143,6 +141,9 @@ class ClaimController:
     slots: FairSlots[str] = field(default_factory=lambda: FairSlots(MAX_IN_FLIGHT, per_key=MAX_IN_FLIGHT_PER_NAMESPACE))
     """by namespace"""
     _leading: bool = False
+
+    def __post_init__(self) -> None:
+        self.queue_checks = QueueChecks(self.allocator.queue, self._enqueue_claims)
 
     async def begin(self) -> None:
         """Restores the allocator. Must be called when this process becomes the leader, before the first reconcile."""
@@ -277,8 +278,7 @@ class ClaimController:
             if pool is not None:
                 self.wake_queue(pool.uid)
                 if _relevant(old) != _relevant(new):
-                    queue = self.allocator.queue(pool.uid)
-                    self._enqueue_claims(queue.first(len(queue)), 1 / QUEUE_CHECKS_PER_SECOND)
+                    self.queue_checks.add(pool.namespace, pool.uid)
 
     def _offer_recorded(self, old: AnyWarmPool | None, new: AnyWarmPool | None) -> None:
         """Offers Ready VMs that the status did not have before, and no longer offers those that have left it."""
@@ -297,10 +297,10 @@ class ClaimController:
         if vm.claim_uid:
             self._enqueue_claims([vm.claim_uid])
 
-    def _enqueue_claims(self, uids: Iterable[str], seconds_apart: float = 0.0) -> None:
-        for position, uid in enumerate(uids):
+    def _enqueue_claims(self, uids: Iterable[str]) -> None:
+        for uid in uids:
             for claim in self.allocator.stores.claims.by("uid", uid):
-                self.enqueue(claim.key, position * seconds_apart)
+                self.enqueue(claim.key, 0.0)
 
 
 def _leaves(node: Node | None) -> bool:

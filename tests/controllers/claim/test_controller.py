@@ -134,13 +134,14 @@ async def test_a_new_leader_has_no_demand_for_claims_that_were_served_meanwhile(
         pytest.param(None, ["silent", "other"], id="it is gone"),
     ],
 )
-def test_a_change_of_the_pool_enqueues_the_claims_of_its_queue(new: WarmPool | None, enqueued: list[str]) -> None:
-    allocator, after = an_allocator(SILENT, OTHER), dict[str, float]()
+async def test_a_change_of_the_pool_enqueues_the_claims_of_its_queue(new: WarmPool | None, enqueued: list[str]) -> None:
+    allocator, found = an_allocator(SILENT, OTHER), list[str]()
     for second, claim in enumerate((SILENT, OTHER)):
         allocator.join_queue(replace(claim, created_at=str(second)), QUEUE, ClaimRecord())
-    controller(allocator, enqueue=lambda key, seconds: after.update({key[1]: seconds})).pool_changed(QUEUE, new)
-    assert list(after) == enqueued
-    assert list(after.values()) == sorted(after.values()), "in order, and not all at once"
+    tested = controller(allocator, enqueue=lambda key, seconds: found.append(key[1]))
+    tested.pool_changed(QUEUE, new)
+    await tested.queue_checks.reconcile((QUEUE.namespace, QUEUE.uid))
+    assert found == enqueued
 
 
 def test_a_vm_that_can_be_given_away_again_wakes_the_next_claim() -> None:

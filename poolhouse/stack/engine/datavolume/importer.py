@@ -9,7 +9,7 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -23,6 +23,13 @@ from poolhouse.runtime.backoff import Backoff
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.datavolume.phases import ImportProgress, http_failure, source_type
+from poolhouse.stack.engine.datavolume.registry import (
+    NO_DISK,
+    RegistryRefused,
+    extract_disk,
+    find_layers,
+    parse_reference,
+)
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.reasons import EngineReason
@@ -151,7 +158,7 @@ class QemuImgImporter:
             async with self._slots, asyncio.timeout(IMPORT_SECONDS):
                 content = await self._fill(data_volume, pvc, job)
             job.progress = ImportProgress("done", content=content)
-        except (ImportFailed, OSError, TimeoutError, aiohttp.ClientError) as error:
+        except (ImportFailed, RegistryRefused, OSError, TimeoutError, aiohttp.ClientError) as error:
             self._failed(data_volume, pvc, job, str(error) or type(error).__name__)
         except Exception as error:
             log.exception("%s/%s: the import failed unexpectedly", *data_volume.key)
@@ -201,26 +208,56 @@ class QemuImgImporter:
             if not _exists(local):
                 raise ImportFailed(f"{local}: no such file")
             return await self._convert(local, path, size)
-        if parts.scheme not in ("http", "https"):
-            raise SourceUnreachable(f"{url}: the engine imports from http, https and file URLs only")
+        if parts.scheme not in ("http", "https", "docker"):
+            raise SourceUnreachable(f"{url}: the engine imports from http, https, docker and file URLs only")
+        fetch = self._fetch_from_registry if parts.scheme == "docker" else self._download
         download = self._directory / f"{pvc.uid}.download"
-        await self._download(url, download, job, data_volume)
+        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
+        try:
+            async with aiohttp.ClientSession(timeout=timeout) as session:
+                await fetch(session, url, download, job, data_volume)
+        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError) as error:
+            raise SourceUnreachable(f"{url} cannot be reached: {error or 'no answer in time'}") from error
+        if self._uid is not None:
+            os.chown(download, self._uid, -1)
         await self._convert(download, path, size)
         return None
 
-    async def _download(self, url: str, target: Path, job: ImportJob, data_volume: DataVolume) -> None:
-        timeout = aiohttp.ClientTimeout(total=None, connect=CONNECT_SECONDS, sock_read=READ_SECONDS)
-        limit = min(LIMIT_BYTES, shutil.disk_usage(self._directory).free // 2)
+    async def _fetch_from_registry(
+        self, session: aiohttp.ClientSession, url: str, target: Path, job: ImportJob, data_volume: DataVolume
+    ) -> None:
+        image, layer = parse_reference(url), target.with_suffix(".layer")
+        digests, headers = await find_layers(session, image)
         try:
-            async with aiohttp.ClientSession(timeout=timeout) as session, session.get(url) as answer:
-                if answer.status != 200:
-                    raise ImportFailed(http_failure(answer.status, answer.reason or ""))
-                total = answer.content_length
-                if total is not None and total > limit:
-                    raise ImportFailed(f"{url}: the image has {total} bytes, more than the {limit} that fit on disk")
-                await self._save(answer.content.iter_chunked(CHUNK_BYTES), target, total, limit, job, data_volume)
-        except (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError) as error:
-            raise SourceUnreachable(f"{url} cannot be reached: {error or 'no answer in time'}") from error
+            for digest in digests:
+                blob = f"{image.address}/blobs/{digest}"
+                await self._download(session, blob, layer, job, data_volume, headers=headers)
+                if await asyncio.to_thread(extract_disk, layer, digest, target, self._limit()):
+                    return
+        finally:
+            layer.unlink(missing_ok=True)
+        raise ImportFailed(NO_DISK)
+
+    def _limit(self) -> int:
+        return min(LIMIT_BYTES, shutil.disk_usage(self._directory).free // 2)
+
+    async def _download(
+        self,
+        session: aiohttp.ClientSession,
+        url: str,
+        target: Path,
+        job: ImportJob,
+        data_volume: DataVolume,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
+        limit = self._limit()
+        async with session.get(url, headers=headers) as answer:
+            if answer.status != 200:
+                raise ImportFailed(http_failure(answer.status, answer.reason or ""))
+            total = answer.content_length
+            if total is not None and total > limit:
+                raise ImportFailed(f"{url}: the image has {total} bytes, more than the {limit} that fit on disk")
+            await self._save(answer.content.iter_chunked(CHUNK_BYTES), target, total, limit, job, data_volume)
 
     async def _save(
         self, chunks: Any, target: Path, total: int | None, limit: int, job: ImportJob, data_volume: DataVolume
@@ -237,8 +274,6 @@ class QemuImgImporter:
                 if now - reported > PROGRESS_SECONDS:
                     reported = now
                     self._changed(data_volume.key)
-        if self._uid is not None:
-            os.chown(target, self._uid, -1)
 
     async def _convert(self, source: Path, path: Path, size: int) -> None:
         """Converts an image to qcow2 without a backing file, which could expose files of this machine."""

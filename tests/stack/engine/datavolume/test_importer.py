@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import shutil
 import subprocess
+import tarfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from aiohttp import web
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.stack.engine.datavolume.importer import QemuImgImporter
 from poolhouse.stack.engine.datavolume.phases import ImportProgress
+from poolhouse.stack.engine.datavolume.registry import parse_reference
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from tests.stack.engine.builders import NOW, disk, pvc
@@ -73,6 +76,12 @@ def info(path: Path) -> Any:
     return json.loads(done.stdout)
 
 
+def content(path: Path) -> bytes:
+    raw = path.with_suffix(".raw")
+    subprocess.run(["qemu-img", "convert", "-f", "qcow2", "-O", "raw", path, raw], check=True)
+    return raw.read_bytes()
+
+
 def create(*arguments: str) -> None:
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", *arguments], check=True)
 
@@ -123,6 +132,91 @@ async def test_an_image_larger_than_the_pvc_is_refused(tmp_path: Path, server: s
         new_importer(tmp_path, Said()), disk(phase="", source={"http": {"url": f"{server}/image"}}), small
     )
     assert "512" in made.reason or "524288" in made.reason
+
+
+class Registry:
+    """A registry with one image, which gives nothing without a token."""
+
+    def __init__(self, *layers: dict[str, bytes], folder: Path) -> None:
+        self.manifests: dict[str, Any] = {}
+        self.blobs: dict[str, bytes] = {}
+        for number, files in enumerate(layers):
+            path = folder / f"{number}.tar.gz"
+            with tarfile.open(path, "w:gz") as archive:
+                for name, content in files.items():
+                    (folder / "content").write_bytes(content)
+                    archive.add(folder / "content", name)
+            self.blobs[f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"] = path.read_bytes()
+        variants = {"s390x": "sha256:other", "amd64": "sha256:ours", "arm64": "sha256:ours"}
+        listed = [{"digest": digest, "platform": {"architecture": name}} for name, digest in variants.items()]
+        self.manifests["1"] = {"manifests": listed}
+        self.manifests["sha256:ours"] = {"layers": [{"digest": digest} for digest in self.blobs]}
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/token":
+            return web.json_response({"token": f"{request.query['service']} {request.query['scope']}"})
+        if request.headers.get("Authorization") != "Bearer shop pull":
+            challenge = f'Bearer realm="{request.url.origin()}/token",service="shop",scope="pull"'
+            raise web.HTTPUnauthorized(headers={"WWW-Authenticate": challenge})
+        _, _, kind, name = request.path.removeprefix("/v2").split("/")
+        if kind == "manifests" and name in self.manifests:
+            return web.json_response(self.manifests[name])
+        if kind == "blobs" and name in self.blobs:
+            return web.Response(body=self.blobs[name])
+        raise web.HTTPNotFound
+
+
+async def imported(registry: Registry, directory: Path, version: str = "1") -> tuple[ImportProgress, Path]:
+    """What an import of `version` from the registry leads to, and the disk."""
+    application = web.Application()
+    application.router.add_get("/{path:.*}", registry.answer)
+    runner = web.AppRunner(application)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        url = f"docker://127.0.0.1:{runner.addresses[0][1]}/guest:{version}"
+        importer = new_importer(directory, Said())
+        made = await filled(importer, disk(phase="", source={"registry": {"url": url}}), SMALL)
+        return made, importer.path(SMALL)
+    finally:
+        await runner.cleanup()
+
+
+async def test_the_disk_of_a_container_disk_is_imported(tmp_path: Path) -> None:
+    image = b"disk of the guest".ljust(1 << 20, b"\0")
+    registry = Registry({"etc/disk": b"none"}, {"./disk/guest.img": image}, folder=tmp_path)
+    made, path = await imported(registry, tmp_path)
+    assert (made.state, made.content) == ("done", "image"), made.reason
+    assert [each.name for each in (tmp_path / "disks").iterdir()] == [path.name]
+    assert content(path)[: len(image)] == image
+
+
+async def test_what_a_registry_cannot_give_fails_the_import(tmp_path: Path) -> None:
+    registry = Registry({"etc/disk": b"none"}, folder=tmp_path)
+    made, _ = await imported(registry, tmp_path)
+    assert (made.state, made.reason) == ("failed", "Failed to find VM disk image file in the container image")
+    made, _ = await imported(registry, tmp_path, version="2")
+    assert "/guest/manifests/2: 404" in made.reason
+    registry.blobs = dict.fromkeys(registry.blobs, b"other bytes")
+    made, _ = await imported(registry, tmp_path)
+    assert "has other bytes than its digest says" in made.reason
+    assert list((tmp_path / "disks").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "address", "version"),
+    [
+        ("docker://quay.io/containerdisks/fedora:41", "https://quay.io/v2/containerdisks/fedora", "41"),
+        ("docker://localhost:5000/guest", "http://localhost:5000/v2/guest", "latest"),
+        ("docker://a.example/b/c@sha256:12", "https://a.example/v2/b/c", "sha256:12"),
+        ("docker://a.example/b/c:1@sha256:12", "https://a.example/v2/b/c", "sha256:12"),
+        ("docker://kubevirt/guest:1", "https://registry-1.docker.io/v2/kubevirt/guest", "1"),
+        ("docker://docker.io/kubevirt/guest", "https://registry-1.docker.io/v2/kubevirt/guest", "latest"),
+    ],
+)
+def test_the_address_of_an_image(url: str, address: str, version: str) -> None:
+    found = parse_reference(url)
+    assert (found.address, found.version) == (address, version)
 
 
 async def test_a_clone_has_the_content_of_its_source(tmp_path: Path) -> None:

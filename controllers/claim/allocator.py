@@ -20,7 +20,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, with_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, pool_of, with_uid
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -132,6 +132,8 @@ class Allocator:
         """Whether the status of the VM's pool says that the controllers have created the VM. A pool that is not valid
         gives no VM away, and is asked again when it does."""
         pool = with_uid(self.stores.pools, vm.pool_uid)
+        if pool is not None and pool.namespace != vm.namespace:
+            return False
         return not isinstance(pool, WarmPool) or pool.recorded(vm)
 
     def given_by_controllers(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> bool:
@@ -139,7 +141,7 @@ class Allocator:
         claim or of the pool has the VM's UID, or this process has reserved or created it."""
         if vm.uid == claim.vm_uid or vm.uid in record.own:
             return True
-        pool = with_uid(self.stores.pools, vm.pool_uid)
+        pool = pool_of(self.stores.pools, vm)
         return pool is not None and is_recorded(pool.status.members, vm)
 
     # Records
@@ -154,7 +156,7 @@ class Allocator:
         """Lists the claim's VMs before the next decision, if another process has bound a VM that this process has not
         seen. The store of claims may be ahead of the store of VMs, in which the VM still belongs to its pool."""
         record = self.record(claim)
-        seen = {*record.vms, *(vm.uid for vm in self.stores.vms.vms.by("claim", claim.uid))}
+        seen = {*record.vms, *(vm.uid for vm in self.stores.vms.of_claim(claim))}
         if claim.vm_uid and claim.vm_uid not in seen:
             record.vms_known = False
 
@@ -313,7 +315,7 @@ class Allocator:
         if pool.spec.max_total is None:
             return False
         creating = len(self.pool_creations.open(pool.uid)[0]) + self.demand.creating(pool.uid)
-        return self.stores.vms.count(pool.uid) + creating >= pool.spec.max_total
+        return self.stores.vms.count(pool) + creating >= pool.spec.max_total
 
     def begin_creation(self, claim: Claim, pool: WarmPool, name: str, record: ClaimRecord) -> None:
         self.quotas.charge(claim.uid, pool.key, claim.requester)

@@ -12,12 +12,12 @@ from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of
 from controllers.claim.queue_checks import QueueChecks
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, claims_of, parse_claim
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
 from controllers.shared.vmi import VMI
 from controllers.warmpool.ec2.tags import has_agent
 from controllers.warmpool.health import needs_probe
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, pool_of
 from controllers.warmpool.warm_vm import Node, WarmVM, with_resumed_guest
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
@@ -48,7 +48,7 @@ class ClaimObserver:
     def _claim_and_vms(self, claim: Claim, record: ClaimRecord, now: float) -> ClaimSnapshot:
         """The snapshot without a pool."""
         stores = self.allocator.stores
-        cached = stores.vms.vms.by("claim", claim.uid)
+        cached = stores.vms.of_claim(claim)
         vms = tuple(stores.vms.join(vm) for vm in record.merged(cached, now))
         vms = tuple(with_resumed_guest(vm) if record.has_resumed(vm, now) else vm for vm in vms)
         personalized, not_personalized = record.personalization or ("", None)
@@ -103,14 +103,14 @@ class ClaimObserver:
 
     def requeue_after(self, claim: Claim, record: ClaimRecord, step: Requeue) -> float | None:
         """Seconds until the next reconcile. A VM that the store does not show may be gone, and then has no event."""
-        hidden = record.seconds_until_shown(self.allocator.stores.vms.vms.by("claim", claim.uid), self.clock())
+        hidden = record.seconds_until_shown(self.allocator.stores.vms.of_claim(claim), self.clock())
         return min((each for each in (step.after_seconds, hidden) if each is not None), default=None)
 
     def _pool_of(self, claim: Claim, vms: tuple[WarmVM, ...]) -> WarmPool | None:
         """The pool of the claim's VM. None if the pool was deleted, even if a new pool has its name."""
-        uid = next((vm.pool_uid for vm in vms if vm.uid == claim.vm_uid or not claim.vm_uid), "")
-        found = self.allocator.stores.pools.by("uid", uid)
-        return next((pool for pool in found if isinstance(pool, WarmPool)), None)
+        own = next((vm for vm in vms if vm.uid == claim.vm_uid or not claim.vm_uid), None)
+        found = pool_of(self.allocator.stores.pools, own) if own is not None else None
+        return found if isinstance(found, WarmPool) else None
 
 
 def _has_agent(claim: Claim, vm: WarmVM) -> bool:
@@ -271,7 +271,7 @@ class ClaimController:
         """Enqueues the claims in the pool's queue. Claims without a pool are requeued after a short time."""
         self._offer_recorded(old, new)
         if isinstance(old, WarmPool) and isinstance(new, WarmPool) and delay(old) != delay(new):
-            for vm in self.allocator.stores.vms.of_pool(new.uid):
+            for vm in self.allocator.stores.vms.of_pool(new):
                 if vm.node is not None and vm.node.leaving:
                     self._enqueue_claim_of(vm)
         for pool in (old, new):
@@ -284,18 +284,17 @@ class ClaimController:
         """Offers Ready VMs that the status did not have before, and no longer offers those that have left it."""
         if not isinstance(old, WarmPool) or not isinstance(new, WarmPool) or old.members == new.members:
             return
-        for vm in self.allocator.stores.vms.vms.by("state", (new.uid, WarmState.READY)):
+        for vm in self.allocator.stores.vms.in_state(new, WarmState.READY):
             if old.recorded(vm) != new.recorded(vm):
-                joined = self.allocator.stores.vms.join(vm)
-                self.allocator.ready.update(joined, joined)
+                self.allocator.ready.update(vm, vm)
 
     def wake_queue(self, pool_uid: str) -> None:
         self._enqueue_claims(self.allocator.next_claims(pool_uid, WOKEN_CLAIMS))
 
     def _enqueue_claim_of(self, vm: WarmVM) -> None:
         """Uses the label, because only the controllers write it. Any user may change owner references."""
-        if vm.claim_uid:
-            self._enqueue_claims([vm.claim_uid])
+        for claim in claims_of(self.allocator.stores.claims, vm):
+            self.enqueue(claim.key, 0.0)
 
     def _enqueue_claims(self, uids: Iterable[str]) -> None:
         for uid in uids:

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.claim.allocator import Stores
-from controllers.claim.snapshot import CLAIMS, Claim
+from controllers.claim.snapshot import CLAIMS, Claim, claims_of
 from controllers.warmpool.backends import Backend, OutcomeUnknown
-from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_pool import WarmPool, pool_of
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import RetryWithBackoff
@@ -35,8 +35,8 @@ class GarbageCollector:
             return None
         if await self._claim_exists(vm):
             return RECHECK_SECONDS
-        pools = self.stores.pools.by("uid", vm.pool_uid)
-        backend = self.backend(next((pool for pool in pools if isinstance(pool, WarmPool)), None))
+        pool = pool_of(self.stores.pools, vm)
+        backend = self.backend(pool if isinstance(pool, WarmPool) else None)
         try:
             live = await backend.read(vm)
             if live is None or live.deleting or live.claim_uid != vm.claim_uid:
@@ -49,7 +49,7 @@ class GarbageCollector:
         return None
 
     def _lacks_claim(self, vm: WarmVM) -> bool:
-        return bool(vm.claim_uid) and not self.stores.claims.by("uid", vm.claim_uid)
+        return bool(vm.claim_uid) and not claims_of(self.stores.claims, vm)
 
     async def _claim_exists(self, vm: WarmVM) -> bool:
         """Reads the claim from the API, because a deletion that is based on a stale store could not be undone."""
@@ -61,7 +61,7 @@ class GarbageCollector:
 
     def claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         if old is not None and (new is None or new.uid != old.uid):
-            for vm in self.stores.vms.vms.by("claim", old.uid):
+            for vm in self.stores.vms.of_claim(old):
                 self.enqueue(vm.key, 0.0)
 
     def vm_changed(self, old: WarmVM | None, new: WarmVM | None) -> None:

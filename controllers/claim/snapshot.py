@@ -23,6 +23,7 @@ from poolhouse.api.kinds.warm_readiness import Health as HealthSpec
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.reflector import is_older
 from poolhouse.runtime.resource import Key, Resource
+from poolhouse.runtime.store import Store
 
 Json = dict[str, Any]
 
@@ -116,6 +117,12 @@ def parse_claim(document: Json) -> Claim:
 
 
 SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})
+
+
+def claims_of(claims: Store[Claim], vm: WarmVM) -> list[Claim]:
+    """The claim whose UID the VM has. None for a VM of another namespace, whose labels any user there may write if the
+    admission policies are off."""
+    return [each for each in claims.by("uid", vm.claim_uid) if each.namespace == vm.namespace] if vm.claim_uid else []
 
 
 @dataclass(frozen=True, slots=True)

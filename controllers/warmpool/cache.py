@@ -11,12 +11,13 @@ from controllers.shared.vmi import VMI, parse_vmi_with_pods
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.snapshot import EvictionFacts
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, with_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, pool_of, with_uid
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.decisions import Decision
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.errors import Forbidden, Invalid
+from poolhouse.runtime.events import ObjectMeta
 from poolhouse.runtime.resource import NODES, VMIS, VMS, Key
 from poolhouse.runtime.store import Store
 
@@ -25,11 +26,12 @@ V = TypeVar("V")
 WARM_VMS = Source(
     VMS,
     parse_warm_vm,
+    # With the namespace: without the admission policies, a VM of another namespace may have any UID in its labels.
     {
-        "pool": lambda vm: [vm.pool_uid] if vm.pool_uid else [],
-        "counted": lambda vm: [vm.pool_uid] if vm.pool_uid and not vm.orphaned else [],
-        "state": lambda vm: [(vm.pool_uid, vm.state)] if vm.pool_uid and not vm.deleting else [],
-        "claim": lambda vm: [vm.claim_uid] if vm.claim_uid else [],
+        "pool": lambda vm: [(vm.namespace, vm.pool_uid)] if vm.pool_uid else [],
+        "counted": lambda vm: [(vm.namespace, vm.pool_uid)] if vm.pool_uid and not vm.orphaned else [],
+        "state": lambda vm: [(vm.namespace, vm.pool_uid, vm.state)] if vm.pool_uid and not vm.deleting else [],
+        "claim": lambda vm: [(vm.namespace, vm.claim_uid)] if vm.claim_uid else [],
         "name": lambda vm: [(vm.namespace, vm.pool)] if vm.pool else [],
     },
     label_selector=meta.WARM_STATE,
@@ -56,17 +58,21 @@ class WarmVMCache:
     _joins: dict[Key, tuple[WarmVM, VMI | None, Node | None, WarmVM]] = field(default_factory=dict)
     """The last result of `join` for each VM. Most VMs do not change between two reconciles."""
 
-    def in_state(self, pool_uid: str, state: WarmState) -> list[WarmVM]:
+    def in_state(self, pool: ObjectMeta, state: WarmState) -> list[WarmVM]:
         """VMs of the pool in this state. VMs with a deletionTimestamp are not included."""
-        return [self.join(vm) for vm in self.vms.by("state", (pool_uid, state))]
+        return [self.join(vm) for vm in self.vms.by("state", (pool.namespace, pool.uid, state))]
 
-    def of_pool(self, pool_uid: str) -> list[WarmVM]:
+    def of_pool(self, pool: ObjectMeta) -> list[WarmVM]:
         """All VMs with the pool's UID, including claimed, orphaned and terminating VMs."""
-        return [self.join(vm) for vm in self.vms.by("pool", pool_uid)]
+        return [self.join(vm) for vm in self.vms.by("pool", (pool.namespace, pool.uid))]
 
-    def count(self, pool_uid: str) -> int:
+    def count(self, pool: ObjectMeta) -> int:
         """The number of VMs that count towards `maxTotal`: all VMs except orphans."""
-        return len(self.vms.by("counted", pool_uid))
+        return len(self.vms.by("counted", (pool.namespace, pool.uid)))
+
+    def of_claim(self, claim: ObjectMeta) -> list[WarmVM]:
+        """All VMs with the claim's UID, without their VMIs and nodes."""
+        return self.vms.by("claim", (claim.namespace, claim.uid))
 
     def with_pool_name(self, pool: Key) -> list[WarmVM]:
         """VMs with the label of this pool name, including VMs of a deleted pool of the same name."""
@@ -246,3 +252,6 @@ class WarmPoolStores:
 
     def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
         return with_uid(self.pools, uid)
+
+    def pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
+        return pool_of(self.pools, vm)

@@ -136,7 +136,7 @@ class WarmPoolController:
         return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, *times)
 
     async def _set_aside(self, pool: WarmPool, memory: PoolMemory, error: PlanTooExpensive) -> float | None:
-        has = count_noun(sum(1 for _ in self.backend_of(pool).cache.of_pool(pool.uid)), "VM")
+        has = count_noun(sum(1 for _ in self.backend_of(pool).cache.of_pool(pool)), "VM")
         wait = await self._write_status(pool, memory, self.records.set_aside(pool, pool.generation, error, has))
         return self.records.seconds_until_next((), wait, self.records.pause(pool))
 
@@ -167,7 +167,7 @@ class WarmPoolController:
     def _count_recovered(self, pool: WarmPool, memory: PoolMemory, view: BackendView) -> None:
         if not memory.counted:
             memory.counted = True
-            for state, count in Counter(vm.state.value for vm in view.cache.of_pool(pool.uid) if vm.state).items():
+            for state, count in Counter(vm.state.value for vm in view.cache.of_pool(pool) if vm.state).items():
                 self.metrics.recovered.labels(*pool.key, state).inc(count)
 
     def _observe(self, pool: WarmPool, memory: PoolMemory, view: BackendView, clock: float) -> WarmPoolSnapshot:
@@ -176,7 +176,7 @@ class WarmPoolController:
             memory.bucket = (memory.bucket or TokenBucket.full(rate, clock)).refill(rate, clock)
             tokens = memory.bucket.tokens
         self._reconciles += 1
-        vms, demand = tuple(view.cache.of_pool(pool.uid)), self.stores.demand
+        vms, demand = tuple(view.cache.of_pool(pool)), self.stores.demand
         synced = self.records.synced([pool.uid])
         return WarmPoolSnapshot(
             pool=pool,
@@ -245,9 +245,7 @@ class WarmPoolController:
 
     async def _orphan_leftovers(self, key: Key) -> None:
         """Orphans VMs of a deleted pool that have no owner reference to the pool."""
-        leftovers = [
-            vm for vm in self.vm_backend.cache.with_pool_name(key) if self.stores.with_uid(vm.pool_uid) is None
-        ]
+        leftovers = [vm for vm in self.vm_backend.cache.with_pool_name(key) if self.stores.pool_of(vm) is None]
         orphans = [each for vm in leftovers for each in orphan_leftovers([vm], vm.pool_uid)]
         if orphans and not await self.apply.orphan(orphans, self.vm_backend.backend):
             raise RetryWithBackoff("not all VMs of a deleted pool are labelled yet")
@@ -258,7 +256,7 @@ class WarmPoolController:
         if not isinstance(pool, WarmPool) or not needs_probe(pool) or pool.deleting:
             return None
         view = self.backend_of(pool)
-        vms = view.cache.of_pool(pool.uid)
+        vms = view.cache.of_pool(pool)
         if not view.problem and await self.health.probe(pool, vms, view.backend):
             self.enqueue(key, 0.0)
         provisioning = any(vm.state in (WarmState.PROVISIONING, WarmState.STANDING_BY) for vm in vms)
@@ -304,12 +302,12 @@ class WarmPoolController:
     def _restart_backoff(self, gone: WarmVM) -> None:
         """Restarts the pause after a NoRoom deletion once the deleted VM is gone: a VM that waits for scheduling can
         only start then."""
-        pool, memory = self.stores.pools.get((gone.namespace, gone.pool)), self.records.memories.get(gone.pool_uid)
+        pool, memory = self.stores.pool_of(gone), self.records.memories.get(gone.pool_uid)
         made_room = memory is not None and memory.failures.reason == Reason.NO_ROOM and not gone.claim_uid
         if memory is None or not made_room or not isinstance(pool, WarmPool):
             return
-        if any(waits_for_scheduling(vm) for vm in self.backend_of(pool).cache.of_pool(gone.pool_uid)):
-            memory.failures = memory.failures.tested(self.now(), pool.spec.refill, gone.pool_uid)
+        if any(waits_for_scheduling(vm) for vm in self.backend_of(pool).cache.of_pool(pool)):
+            memory.failures = memory.failures.tested(self.now(), pool.spec.refill, pool.uid)
 
     def vmi_changed(self, old: VMI | None, new: VMI | None) -> None:
         key = key_of(old, new)
@@ -350,7 +348,7 @@ class WarmPoolController:
         if waiting and new.state is WarmState.READY:
             seconds = max(0.0, seconds_since(new.created_at, self.now()))
             self.metrics.refill.labels(new.namespace, new.pool).observe(seconds)
-            if (memory := self.records.memories.get(new.pool_uid)) is not None:
+            if (memory := self.records.memories.get(new.pool_uid)) and self.stores.pool_of(new) is not None:
                 memory.autoscaler.booted(seconds)
 
 

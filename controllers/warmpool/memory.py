@@ -48,7 +48,7 @@ class WarmPoolRecords(Records[WarmVM, PoolMemory]):
         self._stores = stores
 
     def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
-        return None if vm.orphaned else self._stores.with_uid(vm.pool_uid)
+        return None if vm.orphaned else self._stores.pool_of(vm)
 
     def begins_deletion(self, old: WarmVM, new: WarmVM | None) -> bool:
         # The claim controller reports its deletions only after the answer of the API server.

@@ -267,6 +267,13 @@ def with_uid(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> WarmPool | I
     return next(iter(pools.by("uid", uid)), None)
 
 
+def pool_of(pools: Store[WarmPool | InvalidWarmPool], vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
+    """The pool whose UID the VM has. None for a VM of another namespace, whose labels any user there may write if the
+    admission policies are off."""
+    found = with_uid(pools, vm.pool_uid)
+    return found if found is not None and found.namespace == vm.namespace else None
+
+
 def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
     """The deletion policy of the pool with this UID: an empty string for an invalid spec, None for an unknown pool."""
     found = with_uid(pools, uid)

@@ -164,7 +164,7 @@ def planning(size: int) -> None:
     health = HealthTracker(time.monotonic)
 
     def reconcile() -> None:
-        found = tuple(vms.of_pool("u"))
+        found = tuple(vms.of_pool(pool))
         snapshot = WarmPoolSnapshot(pool, found, health.observe(pool, found), seed="s", default_pool=pool)
         assert not plan(snapshot, datetime.now(UTC)).actions
         assert status(snapshot, datetime.now(UTC)).available_replicas == size

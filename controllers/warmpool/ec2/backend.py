@@ -93,7 +93,7 @@ class EC2Backend:
         found = await self._describe({f"tag:{meta.CLAIM_UID}": [claim_uid], f"tag:{tags.NAMESPACE}": [namespace]})
         vms = {vm.uid: vm for vm in map(self._cache.described, found) if vm is not None}
         # EC2's filters may miss instances that were written a moment ago.
-        vms |= {vm.uid: vm for vm in self._cache.vms.by("claim", claim_uid) if vm.uid not in vms}
+        vms |= {vm.uid: vm for vm in self._cache.vms.by("claim", (namespace, claim_uid)) if vm.uid not in vms}
         return [vm for vm in vms.values() if vm.claim_uid == claim_uid]
 
     async def read(self, vm: WarmVM) -> WarmVM | None:

@@ -10,9 +10,9 @@ import pytest
 
 from controllers.claim.allocator import Allocator, Stores, select_pool
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import Claim, ClaimRecord, Failure, Timeline
+from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, Failure, Timeline, claims_of
 from controllers.warmpool import warm_pool
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, parse_warm_pool
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, parse_warm_pool, pool_of
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
@@ -171,6 +171,19 @@ def test_which_vms_a_controller_has_given(
 )
 def test_only_vms_that_the_controllers_have_created_are_given_away(pool: WarmPool | None, ready: int) -> None:
     assert an_allocator(a_vm("m"), pool=pool).ready.count(POOL.uid) == ready
+
+
+@pytest.mark.parametrize("namespace", ["ns", "elsewhere"])
+def test_a_pool_is_that_of_a_vm_of_its_own_namespace(namespace: str) -> None:
+    """Without the admission policies, a user of another namespace can write any UID into the labels of a VM."""
+    vm, found = a_vm("m", namespace=namespace), an_allocator(claimed_vm(namespace=namespace), pool=POOL)
+    own = namespace == POOL.namespace
+    assert an_allocator(vm, pool=POOL).ready.count(POOL.uid) == own
+    assert pool_of(found.stores.pools, vm) == (POOL if own else None)
+    assert found.given_by_controllers(a_claim(), claimed_vm(namespace=namespace), ClaimRecord()) is own
+    claims = SOURCE.store()
+    claims.put(a_claim().key, a_claim())
+    assert len(claims_of(claims, claimed_vm(namespace=namespace))) == own
 
 
 @pytest.mark.parametrize(

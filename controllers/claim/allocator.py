@@ -250,7 +250,7 @@ class Allocator:
 
     def count_arrival(self, s: ClaimSnapshot, record: ClaimRecord) -> None:
         """Adds the claim to the demand of its pool, once. The pool knows which claims an earlier leader has added."""
-        if not record.counted and s.pool is not None and not s.claim.finished:
+        if not record.counted and s.pool is not None and not s.claim.ended:
             record.counted = True
             self.demand.arrived(s.pool.uid, time_or_min(s.claim.created_at).timestamp())
 

@@ -84,7 +84,7 @@ class ClaimObserver:
         """The snapshot of a claim without a VM, with its place in the pool's queue."""
         claim = snapshot.claim
         pool = select_pool(claim, self.allocator.stores.pools.by("namespace", claim.namespace))
-        if claim.finished or claim.deleting:
+        if claim.ended:
             return snapshot if isinstance(pool, Failure) else replace(snapshot, pool=pool)
         if isinstance(pool, Failure):
             return replace(snapshot, no_pool=pool)
@@ -172,7 +172,7 @@ class ClaimController:
             self.allocator.count_arrival(snapshot, record)
             step = plan(snapshot, self.now())
             if isinstance(step, Requeue):
-                if snapshot.claim.finished and not snapshot.vms:
+                if snapshot.claim.ended and not snapshot.vms:
                     self.allocator.forget(cached.uid)
                     return step.after_seconds
                 return self.observe.requeue_after(cached, record, step)
@@ -227,7 +227,7 @@ class ClaimController:
             # Another process that believes it leads may have served the claim. If the claim waits again, it joins the
             # queue again.
             self.allocator.leave_queues(new.uid)
-        if new.vm_uid and not new.finished and new.status.pool_name:
+        if new.vm_uid and not new.ended and new.status.pool_name:
             self.allocator.quotas.charge(new.uid, (new.namespace, new.status.pool_name), new.requester)
 
     def pod_note_changed(self, old: PodNote | None, new: PodNote | None) -> None:

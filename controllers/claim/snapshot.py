@@ -68,6 +68,11 @@ class Claim:
         return self.status.phase in CLAIM_PHASES.terminal
 
     @property
+    def ended(self) -> bool:
+        """Whether the claim gets no VM any more. A finalizer may keep a deleted claim for any time."""
+        return self.finished or self.deleting
+
+    @property
     def notes(self) -> dict[str, str]:
         """Annotations of the claim's VM, by which people find who uses it."""
         pod = {meta.POD_NAME: self.pod.name, meta.POD_UID: self.pod.uid} if self.pod is not None else {}

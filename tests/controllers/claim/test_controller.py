@@ -126,6 +126,28 @@ async def test_a_new_leader_has_no_demand_for_claims_that_were_served_meanwhile(
 
 
 @pytest.mark.parametrize(
+    ("vms", "kept"),
+    [
+        pytest.param((), False, id="its VM is gone, or it had none"),
+        pytest.param((claimed_vm("m", deleting=True),), True, id="its VM is being deleted"),
+    ],
+)
+async def test_a_deleted_claim_that_a_finalizer_keeps_takes_no_place(vms: tuple[WarmVM, ...], kept: bool) -> None:
+    """Else the claims behind it in the queue wait for ever, and the quota counts a VM that is gone."""
+    gone, only = replace(OTHER, deleting=True), a_pool(claimPolicy={"maxPerNamespace": 1})
+    allocator = an_allocator(gone, vms=a_cache(*(replace(each, claim_uid=gone.uid) for each in vms)))
+    allocator.stores.pools.put(only.key, only)
+    if not vms:
+        allocator.join_queue(gone, only, allocator.record(gone))
+    allocator.quotas.charge(gone.uid, only.key, gone.requester)
+    found = controller(allocator, observe=ClaimObserver(allocator, lambda: 0.0))
+    assert await found.reconcile(gone.key) is None
+    assert allocator.demand.queued(only.uid) == len(allocator.queue(only.uid)) == 0
+    assert (allocator.quotas.exceeded(SILENT, only) is not None) is kept
+    assert not allocator.demand.take_events(only.uid).arrived, "a deleted claim is no new demand"
+
+
+@pytest.mark.parametrize(
     ("new", "enqueued"),
     [
         pytest.param(replace(QUEUE, status=WarmPoolStatus(replicas=1)), [], id="a status update concerns no claim"),

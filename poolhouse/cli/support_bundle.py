@@ -49,8 +49,10 @@ KNOWN_ANNOTATIONS = ("poolhouse.dev", "kubevirt.io", "kubernetes.io", "k8s.io", 
 """domains of annotations whose meaning is known; other annotations may hold anything"""
 _SECRET_NAME = re.compile(r"pass|pwd|secret|token|cred|auth|seed|private|api.?key|access.?key|^key$", re.IGNORECASE)
 _PRIVATE_KEY = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL)
-_USER_OF_URL = re.compile(r"(?<=://)[^/@\s]+:[^/@\s]*(?=@)")
-_QUERY_OF_URL = re.compile(r"""(?<=://)([^\s?"'\\]+\?)([^\s"'\\]+)""")
+# No part of these two patterns can match what the part before it matches, and neither goes beyond the next "://": any
+# tenant may write a long text that almost matches, and the time of a search must not grow with its square.
+_USER_OF_URL = re.compile(r"(?<=://)[^/@:\s]+:[^/@\s]*(?=@)")
+_QUERY_OF_URL = re.compile(r"""(?<=://)((?:(?!://)[^\s?"'\\])+\?)([^\s"'\\]+)""")
 _PLAIN_QUERY = re.compile(r"timeout=[0-9]+m?s")
 """a parameter of the URLs of webhooks, which errors of the API server name"""
 _KERNEL_ARGUMENT = re.compile(r'(?:[^\s"]|"[^"]*(?:"|\Z))+')

@@ -132,6 +132,11 @@ from poolhouse.runtime.resource import Resource
             id="the parameters of a presigned URL",
         ),
         pytest.param(
+            {"url": "https://proxy/https://me:a:b@s3/?sig=hunter2"},
+            {"url": f"https://proxy/https://{REDACTED}@s3/?{REDACTED}"},
+            id="a URL in the path of another one",
+        ),
+        pytest.param(
             {"message": 'Post "https://webhook.ns.svc:443/mutate?timeout=10s": refused'},
             {"message": 'Post "https://webhook.ns.svc:443/mutate?timeout=10s": refused'},
             id="how long an API server waits is shown",
@@ -150,6 +155,24 @@ from poolhouse.runtime.resource import Resource
 )
 def test_secrets_stay(before: Json, after: Json) -> None:
     assert redacted(before) == after
+
+
+@pytest.mark.parametrize(
+    ("field", "part"),
+    [
+        pytest.param("message", ":", id="a user without an end"),
+        pytest.param("message", "a:", id="users"),
+        pytest.param("message", "://", id="URLs without a host"),
+        pytest.param("message", "://a:b", id="URLs without an end"),
+        pytest.param("message", "-----BEGIN PRIVATE KEY", id="keys"),
+        pytest.param("kernelArgs", '"', id="quotes"),
+        pytest.param("kernelArgs", 'a"b', id="words with quotes"),
+    ],
+)
+def test_a_text_of_a_tenant_delays_no_bundle(field: str, part: str) -> None:
+    """Else the first of these takes half an hour, and a tenant may write many."""
+    text = "https://" + part * (250_000 // len(part))
+    assert 0 < len(redacted({field: text})[field]) <= len(text)
 
 
 def test_vmis_of_replica_sets_are_found_by_their_controller() -> None:

@@ -24,6 +24,7 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_po
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.kinds.decisions import Decision
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
@@ -257,13 +258,18 @@ class Allocator:
     def count_wait(self, s: ClaimSnapshot, after: Claim) -> None:
         """Adds the time until the claim was handed over, or that it got no VM in time, to the demand of its pool."""
         status = after.status
-        if s.pool is None:
+        if s.pool is None or with_uid(self.stores.pools, s.pool.uid) is None:  # nobody would read it
             return
         if status.ready_at and not s.claim.status.ready_at and status.timings is not None:
             self.demand.served(s.pool.uid, (status.timings.total_ms or 0) / 1000)
         failed = status.phase == "Failed" and s.claim.status.phase != "Failed"
         if failed and any(c.type == "Bound" and c.reason in UNSERVED for c in status.conditions):
             self.demand.served(s.pool.uid, math.inf)
+
+    def count_deletion(self, vm: WarmVM, decision: Decision) -> None:
+        """Records the deletion of a VM for the log of its pool, which may be deleted."""
+        if pool_of(self.stores.pools, vm) is not None:
+            self.demand.deleted(vm.pool_uid, decision)
 
     # Ready VMs
 

@@ -334,7 +334,7 @@ class ClaimWriter:
         message = f"{reason}: claim {s.claim.name}" + (f" of {s.claim.requester}" if s.claim.requester else "")
         reference = vm_reference(vm.name, vm.uid)
         logged = decision(format_time(self.now()), ClaimReason.SUCCESSFUL_DELETE, message, reference)
-        self.allocator.demand.deleted(vm.pool_uid, logged)
+        self.allocator.count_deletion(vm, logged)
         self._emit(s.claim, steps.ClaimEvent(ClaimReason.SUCCESSFUL_DELETE, f"{vm.name}: {reason}"))
 
     def _emit(self, claim: Claim, event: steps.ClaimEvent) -> None:

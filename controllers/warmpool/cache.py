@@ -134,7 +134,7 @@ def merge_caches(first: WarmVMCache, second: WarmVMCache) -> WarmVMCache:
 
 
 MAX_DELETIONS = 1000
-"""Limit for a pool that is not reconciled, such as a deleted one."""
+"""Limit for a pool that is not reconciled, such as one whose plan is too expensive."""
 
 
 class Demand:
@@ -180,6 +180,11 @@ class Demand:
     def take_deletions(self, pool_uid: str) -> list[Decision]:
         """The deletions since the last call."""
         return self._deletions.pop(pool_uid, [])
+
+    def forget(self, pool_uid: str) -> None:
+        """Forgets what a deleted pool has not read."""
+        for events in (self._arrived, self._waits, self._deletions):
+            events.pop(pool_uid, None)
 
     def creating(self, pool_uid: str) -> int:
         """VMs that are being created for claims and that no cache shows yet. These VMs count towards `maxTotal`."""

@@ -76,9 +76,13 @@ class WarmPoolController:
     _reconciles: int = 0
 
     def __post_init__(self) -> None:
-        self.records = WarmPoolRecords(self.apply.batches, self.stores, self.now)
+        self.records = WarmPoolRecords(self.apply, self.stores, self.now)
 
     async def reconcile(self, key: Key) -> float | None:
+        with self.records.reconciling(lambda: self.stores.pools.get(key)):
+            return await self._reconcile_stored(key)
+
+    async def _reconcile_stored(self, key: Key) -> float | None:
         pool = self.stores.pools.get(key)
         if not isinstance(pool, WarmPool) or pool.deleting:
             await self._orphan_leftovers(key)
@@ -267,8 +271,6 @@ class WarmPoolController:
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
         self.records.set_changed(old, new)
-        if old is not None and (new is None or new.uid != old.uid):
-            self.apply.forget(old.uid)
         if old is not None and new is not None:
             self._adopt_failures(old, new)
         changed = [each for each in (old, new) if each is not None]

@@ -153,9 +153,9 @@ class HealthTracker:
         in_flight = asyncio.Semaphore(MAX_PROBES_IN_FLIGHT)
 
         async def one(vm: WarmVM) -> bool:
+            record = self._records.setdefault(vm.uid, _Record())  # the VM may be forgotten during the check
             async with in_flight:
                 answer = await backend.check(vm, pool.spec.readiness, pool.spec.health.timeout_seconds)
-            record = self._records.setdefault(vm.uid, _Record())
             changed = record.answer is NOT_CHECKED or record.answer.verdict != answer.verdict
             record.answer = answer
             message = f"probed {vm.name}: {answer.message or answer.verdict}"

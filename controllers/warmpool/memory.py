@@ -6,8 +6,8 @@ from datetime import datetime
 
 from controllers.sets.budget_writes import RefusedWrites
 from controllers.sets.records import Memory, Records
-from controllers.sets.write_batches import WriteBatches
 from controllers.shared.status_writer import View
+from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.autoscaling.autoscaler import PoolAutoscaler
 from controllers.warmpool.cache import WarmPoolStores
 from controllers.warmpool.decisions import deleted_by_other
@@ -16,6 +16,7 @@ from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
+from poolhouse.runtime.events import ObjectMeta
 
 
 @dataclass
@@ -43,9 +44,15 @@ class PoolMemory(Memory):
 
 
 class WarmPoolRecords(Records[WarmVM, PoolMemory]):
-    def __init__(self, batches: WriteBatches[WarmPool], stores: WarmPoolStores, now: Callable[[], datetime]) -> None:
-        super().__init__("warm pool", batches, PoolMemory.of, lambda vm: vm.pool_uid, self._pool_of, now)
-        self._stores = stores
+    def __init__(self, writer: WarmPoolWriter, stores: WarmPoolStores, now: Callable[[], datetime]) -> None:
+        super().__init__("warm pool", writer.batches, PoolMemory.of, lambda vm: vm.pool_uid, self._pool_of, now)
+        self._writer, self._stores = writer, stores
+
+    def set_changed(self, old: ObjectMeta | None, new: ObjectMeta | None) -> None:
+        super().set_changed(old, new)
+        if old is not None and (new is None or new.uid != old.uid):
+            self._writer.forget(old.uid)
+            self._stores.demand.forget(old.uid)
 
     def _pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
         return None if vm.orphaned else self._stores.pool_of(vm)

@@ -11,13 +11,14 @@ import pytest
 from controllers.claim.allocator import Allocator, Stores, select_pool
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, Failure, Timeline, claims_of
+from controllers.shared.decisions import decision
 from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, parse_warm_pool, pool_of
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.store import Store
-from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm
+from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, a_cache, a_pool, a_vm, ago
 
 POOL = a_pool()
@@ -171,6 +172,16 @@ def test_which_vms_a_controller_has_given(
 )
 def test_only_vms_that_the_controllers_have_created_are_given_away(pool: WarmPool | None, ready: int) -> None:
     assert an_allocator(a_vm("m"), pool=pool).ready.count(POOL.uid) == ready
+
+
+@pytest.mark.parametrize(("pool", "kept"), [(POOL, 1), (None, 0)], ids=["its pool exists", "its pool is deleted"])
+def test_what_happens_to_claims_is_kept_for_pools_that_exist(pool: WarmPool | None, kept: int) -> None:
+    """Nobody would ever read it for another pool: claims stay after the deletion of theirs."""
+    found, failed = an_allocator(pool=pool), {"type": "Bound", "status": "False", "reason": ClaimReason.NO_CAPACITY}
+    found.count_deletion(claimed_vm(), decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "released", "web-m/m"))
+    found.count_wait(snapshot(), a_claim(status={"phase": "Failed", "conditions": [failed]}))
+    assert len(found.demand.take_deletions(POOL.uid)) == kept
+    assert len(found.demand.take_events(POOL.uid).wait_seconds) == kept
 
 
 @pytest.mark.parametrize("namespace", ["ns", "elsewhere"])

@@ -203,6 +203,7 @@ def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
 )
 def test_the_wait_of_a_claim_counts_when_it_ends(before: Any, after: Any, waits: tuple[float, ...]) -> None:
     found = Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache()))
+    found.stores.pools.put(POOL.key, POOL)
     found.count_wait(snapshot(a_claim(status=before)), a_claim(status=after))
     assert found.demand.take_events(POOL.uid).wait_seconds == waits
 

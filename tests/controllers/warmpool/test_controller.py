@@ -18,6 +18,7 @@ from controllers.shared.status_writer import StatusWriter
 from controllers.shared.subresources import Subresources
 from controllers.shared.vmi import VMI
 from controllers.warmpool.apply import WarmPoolWriter
+from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import CreateRequest, WriteConflict
 from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, WarmVMCache
 from controllers.warmpool.controller import (
@@ -427,6 +428,24 @@ async def test_vms_found_at_the_start_are_counted_as_recovered() -> None:
     }
     assert found == {"Ready": 1, "Unhealthy": 1}
     assert world.controller.stores.with_uid(UID) is not None
+
+
+async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconcile() -> None:
+    world = World(pool := a_pool(1))
+    demand, controller = world.controller.stores.demand, world.controller
+
+    def meanwhile() -> None:
+        world.pools.drop(KEY)
+        controller.pool_changed(pool, None)
+        demand.arrived(UID, 0.0)
+        demand.served(UID, 1.0)
+        demand.deleted(UID, decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "its claim was released", "web-a/a"))
+
+    world.backend.meanwhile = meanwhile
+    await world.reconcile()
+    assert world.backend.attempts == 1
+    assert (controller.records.memories, controller.apply.created) == ({}, {})
+    assert (demand.take_events(UID), demand.take_deletions(UID)) == (ClaimEvents(), [])
 
 
 @pytest.mark.parametrize(

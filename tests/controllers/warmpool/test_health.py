@@ -228,6 +228,18 @@ async def test_vms_that_are_not_probed(m: WarmVM) -> None:
     assert backend.probes == 0
 
 
+async def test_a_vm_that_is_forgotten_during_its_probe_is_not_remembered_again() -> None:
+    observer = Observer(a_pool(1, readiness={"tcp": {"port": 22}}))
+
+    class Meanwhile(FakeBackend):
+        async def check(self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0) -> Health:
+            observer.tracker.forget(vm.uid)
+            return HEALTHY
+
+    await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, Meanwhile(HEALTHY)))
+    assert observer.at(HEALTHY_VM, 0).running.verdict == "Unable"
+
+
 @pytest.mark.parametrize("before", [HEALTHY, Health("Failed", "NoAnswer", "connection refused")])
 @pytest.mark.sentence("5.73")
 async def test_checks_are_logged_and_new_results_at_info(before: Health, caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from ._async_objects import AsyncObjects
 from .errors import AlreadyExists, ApiError, NotFound
-from .failures import ClaimFailed, Stalled, describe
+from .failures import ClaimFailed, Stalled, describe, same_claim
 from .models import VirtualMachineClaim
 
 
@@ -35,9 +35,9 @@ class AsyncClaimedVM:
     async def extend(self, ttl_seconds: int) -> None:
         """Lets the VM live until `ttl_seconds` after it was bound, up to the pool's maximum. Raises ClaimFailed if the
         claim has ended or has lost its VM."""
-        change = {"spec": {"ttlSeconds": ttl_seconds}}
         where = self.claim.metadata
-        found = await self._claims.get(where.name, namespace=where.namespace)
+        change = {"metadata": {"uid": where.uid}, "spec": {"ttlSeconds": ttl_seconds}}
+        found = same_claim(self.claim, await self._claims.get(where.name, namespace=where.namespace))
         if found.ended or found.stalled:
             raise ClaimFailed(describe(found), found)
         self.claim = await self._claims.patch(where.name, change, namespace=where.namespace)
@@ -94,7 +94,8 @@ class AsyncClaims(AsyncObjects[VirtualMachineClaim]):
     async def _handed_over(self, claim: VirtualMachineClaim, timeout_seconds: float) -> VirtualMachineClaim:
         name, namespace = claim.name, claim.metadata.namespace
         try:
-            return await self.wait_ready(name, timeout_seconds=timeout_seconds, namespace=namespace)
+            found = await self.wait_ready(name, timeout_seconds=timeout_seconds, namespace=namespace)
+            return same_claim(claim, found)
         except Stalled as error:
             raise ClaimFailed(str(error), error.found) from error
         except NotFound as error:

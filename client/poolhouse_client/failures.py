@@ -8,6 +8,8 @@ NotReady
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from .objects import KubernetesObject
 
 
@@ -43,3 +45,15 @@ def describe(found: KubernetesObject) -> str:
     if not found.observed or condition is None:
         return f"{where}: the controllers have not observed the last change yet"
     return f"{where}: {condition.reason}: {condition.message}"
+
+
+C = TypeVar("C", bound=KubernetesObject)
+
+
+def same_claim(claim: C, found: C) -> C:
+    """`found`, which was read by the name of the claim. Raises ClaimFailed if it is another one, whose VM belongs to
+    somebody else."""
+    if found.metadata.uid != claim.metadata.uid:
+        name = f"{claim.metadata.namespace}/{claim.name}"
+        raise ClaimFailed(f"the claim {name} was deleted, and there is another one of its name now", claim)
+    return found

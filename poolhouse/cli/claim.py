@@ -311,6 +311,8 @@ async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callab
                 f"the claim {metadata['name']} is created, and it gets a VM, but you may not read it: {error.message}; "
                 "somebody who may change claims can release it"
             ) from None
+        if document["metadata"]["uid"] != metadata["uid"]:  # its VM belongs to somebody else
+            raise Failed(f"the claim {metadata['name']} was deleted, and there is another one of its name now")
 
 
 def _environment(cluster: Cluster) -> dict[str, str]:

@@ -24,6 +24,7 @@ RETRY_SECONDS = 0.5
 RELEASE_SECONDS = 3.0
 """time in which a release is tried again, and in which a creation without an answer is expected to be carried out"""
 POLL_SECONDS = 0.2
+RELEASED = "Released"
 
 
 @click.command(cls=WaitingCommand)
@@ -75,10 +76,14 @@ async def release_all(api: Api, namespace: str, names: Sequence[str], end: float
 
 async def _released(api: Api, namespace: str, name: str, end: float) -> str:
     from poolhouse.cli.resources import CLAIMS
+    from poolhouse.runtime.api import find
 
-    await api.patch(CLAIMS, namespace, name, {"spec": {"release": True}})
+    uid = (await api.patch(CLAIMS, namespace, name, {"spec": {"release": True}}))["metadata"]["uid"]
     while True:
-        status = (await api.get(CLAIMS, namespace, name)).get("status") or {}
+        document = await find(api, CLAIMS, namespace, name)
+        if document is None or document["metadata"]["uid"] != uid:
+            return RELEASED  # for example, because ttlSecondsAfterFinished is over
+        status = document.get("status") or {}
         if status.get("phase") in FINISHED or time.monotonic() > end:
             return str(status.get("phase") or "Pending")
         await asyncio.sleep(POLL_SECONDS)

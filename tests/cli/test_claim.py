@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from click.testing import CliRunner
@@ -19,7 +20,9 @@ from poolhouse.cli.claim import claim, describe, ssh_arguments, unreachable
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.output import Unreachable as Late
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
+from tests.waiting import PATIENCE_SECONDS
 
 TIMINGS = {"queuedMs": 1, "bindMs": 24, "activateMs": 0, "checkMs": 9, "totalMs": 34}
 READY: Json = {"phase": "Ready", "vmRef": {"name": "web-1"}, "launchType": "Warm", "timings": TIMINGS}
@@ -158,6 +161,38 @@ class LossyApi:
             self.stored |= self.late
             raise NotFound("not found", status=404)
         self.released.append(name)
+
+
+OTHERS: Json = {"metadata": {"name": "mine", "namespace": "team", "uid": "theirs"}, "status": READY}
+
+
+async def test_a_claim_of_somebody_else_is_not_yours() -> None:
+    """Its user may have deleted a claim that waits, and another user has taken the name."""
+    ours = {"metadata": {**OTHERS["metadata"], "uid": "ours"}, "status": {"phase": "Queued"}}
+    api = cast(Api, LossyApi([], {"mine": OTHERS}))
+    with pytest.raises(Failed, match="the claim mine was deleted, and there is another one"):
+        await module._wait_until_settled(api, ours, time.monotonic() + PATIENCE_SECONDS, lambda line: None)
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        pytest.param([], id="it is deleted after its end"),
+        pytest.param([{**OTHERS, "status": {"phase": "Queued"}}], id="another one has its name"),
+    ],
+)
+async def test_a_released_claim_that_is_gone_has_ended(left: list[Json]) -> None:
+    class Gone:
+        async def patch(self, *_: Any) -> Json:
+            return {"metadata": {"uid": "ours"}}
+
+        async def get(self, *_: Any) -> Json:
+            if not left:
+                raise NotFound("not found", status=404)
+            return left[0]
+
+    end = time.monotonic() + PATIENCE_SECONDS
+    assert await release.release_all(cast(Api, Gone()), "team", ["mine"], end) == {"mine": "Released"}
 
 
 @pytest.fixture

@@ -205,7 +205,7 @@ def test_a_list_has_all_pages() -> None:
     assert dict(server.requests[1].url.params) == {"labelSelector": "app=web", "limit": "500", "continue": "more"}
 
 
-def claim(*conditions: str, **status: Any) -> Callable[[httpx.Request], httpx.Response]:
+def claim(*conditions: str, uid: str = "u", **status: Any) -> Callable[[httpx.Request], httpx.Response]:
     """The claim of the request: the client has chosen its name."""
 
     def respond(request: httpx.Request) -> httpx.Response:
@@ -214,7 +214,7 @@ def claim(*conditions: str, **status: Any) -> Callable[[httpx.Request], httpx.Re
             if request.method == "POST"
             else request.url.path.split("/")[-1]
         )
-        found = pool(*conditions, name=name, namespace="team")
+        found = pool(*conditions, name=name, namespace="team", uid=uid)
         return answer({**found, "spec": {}, "status": {**found["status"], **status}})
 
     return respond
@@ -258,7 +258,18 @@ def test_a_claim_of_another_program_is_not_touched() -> None:
         pytest.fail("it is not this program's")
 
 
-@pytest.mark.parametrize("now", [claim("Stalled"), claim("Ready", finishedAt="2026-03-01T12:00:00Z")])
+def test_the_vm_of_another_claim_of_the_name_is_not_given() -> None:
+    server = Server(claim(), claim("Ready", uid="theirs"), status(409, "Conflict", "the UID differs"))
+    found = pytest.raises(ClaimFailed, match="was deleted, and there is another one")
+    with server.client as client, found, client.claims.claim("web", name="mine"):
+        pytest.fail("it is not this program's")
+
+
+@pytest.mark.parametrize(
+    "now",
+    [claim("Stalled"), claim("Ready", finishedAt="2026-03-01T12:00:00Z"), claim("Ready", uid="theirs")],
+    ids=["its VM is lost", "it has ended", "another one has its name"],
+)
 def test_a_claim_that_has_lost_its_vm_is_not_extended(now: Any) -> None:
     server = Server(claim(), READY, now, answer({}))
     with server.client as client, client.claims.claim("web") as vm, pytest.raises(ClaimFailed):

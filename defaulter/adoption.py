@@ -56,17 +56,20 @@ def _requests(editor: DocumentEditor, domain: Path, resource: str) -> bool:
 
 def _list_devices(editor: DocumentEditor, location: VMLocation, guest: Json) -> None:
     """Lists the devices that KubeVirt adds at each start: disks of volumes without a disk, and the NIC of a VM that
-    lists none."""
+    lists none. KubeVirt would add such a disk after those that were hotplugged, and the guest would boot from another
+    disk: it gets its place in the guest."""
     devices = (*location.spec, "domain", "devices")
     listed = {
         each.get("name") for kind in ("disks", "filesystems") for _, each in entries(editor.get((*devices, kind)))
     }
     volumes = {each.get("name") for _, each in entries(editor.get((*location.spec, "volumes")))}
-    for _, disk in entries(guest, "domain", "devices", "disks"):
+    later: set[str] = set()
+    for _, disk in reversed(list(entries(guest, "domain", "devices", "disks"))):
         kind = disk_kind(disk)
         if kind is not None and disk.get("name") in volumes - listed:
             bus = at(disk, kind, "bus")
-            editor.append((*devices, "disks"), {"name": disk["name"], kind: {"bus": bus} if bus else {}})
+            _insert(editor, (*devices, "disks"), {"name": disk["name"], kind: {"bus": bus} if bus else {}}, later)
+        later.add(str(disk.get("name")))
     if editor.get((*devices, "interfaces")) or editor.get((*location.spec, "networks")):
         return
     networks = {each.get("name"): each for _, each in entries(guest, "networks") if each.get("pod") is not None}
@@ -74,6 +77,15 @@ def _list_devices(editor: DocumentEditor, location: VMLocation, guest: Json) -> 
         if interface.get("name") in networks:
             editor.append((*devices, "interfaces"), dict(interface))
             editor.append((*location.spec, "networks"), dict(networks[interface["name"]]))
+
+
+def _insert(editor: DocumentEditor, disks: Path, disk: Json, later: set[str]) -> None:
+    """Adds a disk before the first of those that are `later` in the guest."""
+    if not editor.append(disks, disk):
+        return
+    *listed, added = editor.get(disks)
+    index = next((place for place, each in entries(listed) if each.get("name") in later), len(listed))
+    editor.replace(disks, [*listed[:index], added, *listed[index:]])
 
 
 def _adopt_disks(editor: DocumentEditor, domain: Path, guest: Json) -> None:

@@ -130,6 +130,24 @@ def test_what_is_adopted(stored: Json, guest: Json, path: tuple[Any, ...], expec
     assert found == expected
 
 
+@pytest.mark.parametrize(
+    ("listed", "expected"),
+    [
+        pytest.param(["data"], ["root", "cloud", "data"], id="a disk that was hotplugged into a VM that listed none"),
+        pytest.param(["root", "data"], ["root", "cloud", "data"], id="between those that are listed"),
+        pytest.param(["data", "root"], ["cloud", "data", "root"], id="the order of the author stays"),
+        pytest.param(["new"], ["new", "root", "cloud", "data"], id="the guest has none of those that are listed"),
+        pytest.param([], ["root", "cloud", "data"], id="none is listed"),
+    ],
+)
+def test_a_disk_that_is_not_listed_gets_its_place_in_the_guest(listed: list[str], expected: list[str]) -> None:
+    names = ["root", "cloud", "data"]
+    guest = {**spec(*map(disk, names)), "volumes": [{"name": name} for name in names]}
+    stored = {**spec(*map(disk, listed)), "volumes": [{"name": name} for name in names]}
+    found = inner(adopt(vm(stored), running(guest)))
+    assert [each["name"] for each in found["domain"]["devices"]["disks"]] == expected
+
+
 def test_an_instance_type_keeps_cpu_and_memory() -> None:
     stored = vm({"domain": {"devices": {}}}, instancetype={"name": "small"})
     domain = inner(adopt(stored, running(GUEST)))["domain"]

@@ -69,7 +69,7 @@ def stopped(paths: StackPaths, service: str) -> Iterator[None]:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
-        wait_until(lambda: asked(paths.kubeconfig)[0] == 0, again=PAUSE_SECONDS)
+        wait_until(lambda: asked(paths.kubeconfig)[0] == 0, least_pause=PAUSE_SECONDS)
 
 
 def test_a_stack_that_works_passes_all_checks(whole: StackPaths) -> None:
@@ -78,7 +78,7 @@ def test_a_stack_that_works_passes_all_checks(whole: StackPaths) -> None:
         return (code, set(checks.values())) == (0, {"ok"})
 
     wait_until(
-        works, again=PAUSE_SECONDS
+        works, least_pause=PAUSE_SECONDS
     )  # on a busy machine a Lease may have expired for a moment, which is a warning
     healthy = (0, "no object is degraded in namespace default\n")
     wait_until(lambda: run(whole.kubeconfig, "overview", "--wrong") == healthy)

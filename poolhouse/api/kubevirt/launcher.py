@@ -1,7 +1,8 @@
 """How a user reads the domain of a running VMI: with virsh in the container `compute` of its launcher Pod.
 
 KubeVirt starts libvirt in the Pod: as root for the system, and else for the session of its user, with a socket that
-KubeVirt's own tests name too. Without the address, virsh would start another libvirt for the session.
+KubeVirt's own tests name too. `virsh dumpxml 1` finds it as well, but only because KubeVirt sets XDG_RUNTIME_DIR: where
+this is missing, virsh starts another libvirt, which says that the domain is shut off.
 """
 
 from collections.abc import Iterable

@@ -1,13 +1,11 @@
 """Reconciles DataVolumes and PVCs: observes them, asks `phases` for a plan, and applies it."""
 
 import asyncio
-import logging
 
 from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import PVCS, Key
 from poolhouse.stack.engine.api_object import Pairs
 from poolhouse.stack.engine.datavolume.importer import Importer
@@ -16,8 +14,7 @@ from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.objects import VM, either
 from poolhouse.stack.engine.resources import CONTENT_ANNOTATION, DATA_VOLUMES, new_pvc
-
-log = logging.getLogger(__name__)
+from poolhouse.stack.engine.writes import create_absent, patch_present
 
 
 class DataVolumeController:
@@ -89,12 +86,8 @@ class DataVolumeController:
 
     async def _create_pvc(self, data_volume: DataVolume) -> None:
         document = await self._api.get(DATA_VOLUMES, *data_volume.key)
-        if document["metadata"]["uid"] != data_volume.uid:
-            return
-        try:
-            await self._api.create(PVCS, new_pvc(document))
-        except AlreadyExists:
-            log.debug("%s/%s: the PVC exists already", *data_volume.key)
+        if document["metadata"]["uid"] == data_volume.uid:
+            await create_absent(self._api, PVCS, new_pvc(document))
 
     async def _bind(self, pvc: PVC, content: str) -> None:
         if pvc.content != content:
@@ -110,7 +103,4 @@ class DataVolumeController:
         if not patch:
             return
         body = {"metadata": {"resourceVersion": data_volume.resource_version}, "status": patch}
-        try:
-            await self._api.patch(DATA_VOLUMES, *data_volume.key, body, subresource="status")
-        except NotFound:
-            log.debug("%s/%s: the DataVolume is deleted", *data_volume.key)
+        await patch_present(self._api, DATA_VOLUMES, data_volume.key, body, "status")

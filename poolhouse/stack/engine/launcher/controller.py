@@ -4,7 +4,7 @@ import contextlib
 
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, Conflict, NotFound
+from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import PODS, VMIS, Key
 from poolhouse.stack.engine.api_object import Pairs
 from poolhouse.stack.engine.informers import Informers
@@ -18,6 +18,7 @@ from poolhouse.stack.engine.launcher.pods import (
     pod_status,
 )
 from poolhouse.stack.engine.objects import VM, VMI, Launcher, either
+from poolhouse.stack.engine.writes import create_absent
 
 
 class LauncherController:
@@ -62,9 +63,8 @@ class LauncherController:
                 vmi = self._informers.vmis.store.get(key)
                 document = await self._api.get(VMIS, *key)
                 if vmi is not None and document["metadata"]["uid"] == vmi.uid:
-                    # AlreadyExists: the informer does not show the Pod yet.
-                    with contextlib.suppress(AlreadyExists):
-                        await self._api.create(PODS, new_pod(vmi, document["metadata"], node))
+                    # One exists that the informer does not show yet.
+                    await create_absent(self._api, PODS, new_pod(vmi, document["metadata"], node))
             case SetReady(pod, ready):
                 status = pod_status(ready=ready)
                 body = {"metadata": {"uid": pod.uid}, "status": status}

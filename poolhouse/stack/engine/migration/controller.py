@@ -1,7 +1,6 @@
 """Reconciles migrations: observes them, asks `plan` for an action, and lets the hypervisor migrate VMIs."""
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from poolhouse.stack.engine.objects import VMI, Migration, Node, either
 from poolhouse.stack.engine.reasons import EngineReason
 from poolhouse.stack.engine.resources import MIGRATIONS, NODE_LABEL
 from poolhouse.stack.engine.vm import live_updates
+from poolhouse.stack.engine.writes import delete_present, patch_present
 
 log = logging.getLogger(__name__)
 
@@ -256,9 +256,7 @@ class MigrationController:
             del self._finished[key]
 
     async def _delete(self, migration: Migration) -> None:
-        # NotFound: the migration is deleted. Conflict: another migration has its name.
-        with contextlib.suppress(NotFound, Conflict):
-            await self._api.delete(MIGRATIONS, *migration.key, uid=migration.uid)
+        await delete_present(self._api, MIGRATIONS, migration.key, migration.uid)
 
     async def _settings(self, vmi: Json) -> MigrationSettings:
         policies, _ = await self._api.list(UPSTREAM_POLICIES)
@@ -310,10 +308,8 @@ class MigrationController:
         patch = merge_patch(
             current.status, plan.migration_status(current, phase, self._informers.now(), why, state, conditions)
         )
-        if not patch:
-            return
-        with contextlib.suppress(NotFound):
-            await self._api.patch(MIGRATIONS, *migration.key, {"status": patch}, subresource="status")
+        if patch:
+            await patch_present(self._api, MIGRATIONS, migration.key, {"status": patch}, "status")
 
     def _emit(self, vmi: VMI, kind: EventType, reason: EngineReason, note: str) -> None:
         self._events.emit(vmi.reference(VMIS), kind, reason, note, action="Migrate")

@@ -1,12 +1,10 @@
 """Creates a migration for each VMI that has to leave its node, and deletes obsolete migrations."""
 
-import contextlib
 import logging
 
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.migration.observed import await_migration, latest
 from poolhouse.stack.engine.migration.plan import (
@@ -17,6 +15,7 @@ from poolhouse.stack.engine.migration.plan import (
 )
 from poolhouse.stack.engine.objects import VMI, Migration, Node, either
 from poolhouse.stack.engine.resources import MIGRATIONS
+from poolhouse.stack.engine.writes import delete_present
 
 log = logging.getLogger(__name__)
 
@@ -61,9 +60,7 @@ class EvacuationController:
             vmi = self._informers.vmis.store.get((each.namespace, each.vmi))
             if each.evacuates == node and vmi is not None and is_evacuation_obsolete(each, vmi, draining_nodes(nodes)):
                 log.info("%s/%s: not evacuated: %s is no longer drained", *vmi.key, node)
-                # NotFound: the migration is deleted. Conflict: another migration has its name.
-                with contextlib.suppress(NotFound, Conflict):
-                    await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
+                await delete_present(self._api, MIGRATIONS, each.key, each.uid)
         vmis = self._informers.vmis.store.by("node", node)
         now, strategy = self._informers.now(), self._informers.cluster_settings().eviction_strategy
         found, requeue_seconds = vmis_to_evacuate(nodes, vmis, migrations, now, strategy)

@@ -2,7 +2,6 @@
 
 KubeVirt begins such migrations only if its KubeVirt object has LiveMigrate among the workload update methods."""
 
-import contextlib
 import logging
 
 from poolhouse.api.apimachinery.unstructured import Json
@@ -10,7 +9,6 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LIVE_MIGRATE
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import Conflict, NotFound
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.migration.observed import await_migration, latest
@@ -18,6 +16,7 @@ from poolhouse.stack.engine.migration.plan import new_migration, retry_after
 from poolhouse.stack.engine.objects import VMI, Migration, either
 from poolhouse.stack.engine.resources import MIGRATIONS, WORKLOAD_UPDATE_ANNOTATION
 from poolhouse.stack.engine.vm import live_updates
+from poolhouse.stack.engine.writes import delete_present
 
 log = logging.getLogger(__name__)
 
@@ -73,9 +72,7 @@ class WorkloadUpdateController:
         """Deletes migrations that have not begun and are no longer needed."""
         for each in migrations:
             if each.updates_workload and each.phase in ("", "Pending") and each.deleted is None:
-                # NotFound: the migration is deleted. Conflict: another migration has its name.
-                with contextlib.suppress(NotFound, Conflict):
-                    await self._api.delete(MIGRATIONS, *each.key, uid=each.uid)
+                await delete_present(self._api, MIGRATIONS, each.key, each.uid)
 
 
 def _new_update(vmi: VMI) -> Json:

@@ -1,6 +1,5 @@
 """Registers the nodes and updates their readiness, as the kubelet and KubeVirt's node labeller do."""
 
-import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,15 +10,12 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.meta import NODE_LOST
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.node_lease import NodeLease
 from poolhouse.runtime.resource import NODES
 from poolhouse.stack.engine.informers import Informers
 from poolhouse.stack.engine.objects import Node, either
 from poolhouse.stack.engine.resources import NODE_NAMES, SCHEDULABLE_LABEL, condition, merge_conditions
-
-log = logging.getLogger(__name__)
-
+from poolhouse.stack.engine.writes import create_absent
 
 # Most stacks do not run Kubernetes' node lifecycle controller, so the engine sets its taints. With that controller both
 # agree: a taint that the engine finds on a node that is not ready stays.
@@ -128,10 +124,7 @@ class NodeController:
 
     async def register(self) -> None:
         for name in NODE_NAMES:
-            try:
-                await self._api.create(NODES, new_node(name, self._hardware))
-            except AlreadyExists:
-                log.debug("node %s is registered", name)
+            await create_absent(self._api, NODES, new_node(name, self._hardware))
             self.controller.enqueue(name)
 
     async def reconcile(self, name: str) -> float | None:

@@ -9,7 +9,7 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import PVCS, VMS, Key, Resource
 from poolhouse.stack.engine.disk_objects import PVC, Snapshot, SnapshotContent, read_snapshot_content
 from poolhouse.stack.engine.informers import Informers
@@ -23,6 +23,7 @@ from poolhouse.stack.engine.resources import (
 )
 from poolhouse.stack.engine.snapshot import plan
 from poolhouse.stack.engine.snapshot.storage import SnapshotRefused, SnapshotStorage
+from poolhouse.stack.engine.writes import create_absent, delete_present, patch_present
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +87,7 @@ class SnapshotController:
         for action in wanted.actions:
             await self._apply(action, snapshot, vm)
         if patch := merge_patch(snapshot.status, wanted.status):
-            await self._write(SNAPSHOTS, snapshot.key, {"status": patch}, subresource="status")
+            await patch_present(self._api, SNAPSHOTS, snapshot.key, {"status": patch}, "status")
         return wanted.requeue_seconds
 
     def _vmi_of(self, vm: VM | None) -> VMI | None:
@@ -127,7 +128,7 @@ class SnapshotController:
                 assert vm is not None
                 await self._create_content(snapshot, vm)
             case plan.Action.DELETE_CONTENT:
-                await self._delete(SNAPSHOT_CONTENTS, (snapshot.namespace, snapshot.content))
+                await delete_present(self._api, SNAPSHOT_CONTENTS, (snapshot.namespace, snapshot.content))
 
     async def _create_content(self, snapshot: Snapshot, vm: VM) -> None:
         document = await self._api.get(VMS, *vm.key)
@@ -153,10 +154,7 @@ class SnapshotController:
                 "volumeBackups": backups,
             },
         }
-        try:
-            await self._api.create(SNAPSHOT_CONTENTS, content)
-        except AlreadyExists:
-            log.debug("%s/%s: the content exists already", *snapshot.key)
+        await create_absent(self._api, SNAPSHOT_CONTENTS, content)
 
     async def _backup(self, snapshot: Snapshot, volume: str, pvc: str) -> Json:
         document = await self._api.get(PVCS, snapshot.namespace, pvc)
@@ -199,7 +197,7 @@ class SnapshotController:
                 "volumeSnapshotStatus": copies,
             }
         if (content.status.get("error") or {}).get("message") != problem or not problem:
-            await self._write(SNAPSHOT_CONTENTS, content.key, {"status": status}, subresource="status")
+            await patch_present(self._api, SNAPSHOT_CONTENTS, content.key, {"status": status}, "status")
         return RETRY_SECONDS if problem else None
 
     async def _take(self, snapshot: Snapshot, content: SnapshotContent) -> str:
@@ -229,19 +227,7 @@ class SnapshotController:
         self, resource: Resource, found: Snapshot | SnapshotContent, finalizers: tuple[str, ...]
     ) -> None:
         metadata = {"resourceVersion": found.resource_version, "finalizers": list(finalizers)}
-        await self._write(resource, found.key, {"metadata": metadata})
-
-    async def _write(self, resource: Resource, key: Key, body: Json, subresource: str | None = None) -> None:
-        try:
-            await self._api.patch(resource, *key, body, subresource=subresource)
-        except NotFound:
-            log.debug("%s %s/%s is deleted", resource.kind, *key)
-
-    async def _delete(self, resource: Resource, key: Key) -> None:
-        try:
-            await self._api.delete(resource, *key)
-        except NotFound:
-            log.debug("%s %s/%s is deleted", resource.kind, *key)
+        await patch_present(self._api, resource, found.key, {"metadata": metadata})
 
 
 async def unlock(api: Api, vm: VM) -> None:

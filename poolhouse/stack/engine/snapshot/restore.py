@@ -1,7 +1,6 @@
 """Reconciles VirtualMachineRestores by the rules of KubeVirt's restore controller."""
 
 import copy
-import logging
 from datetime import datetime, timedelta
 
 from poolhouse.api.apimachinery.merge_patch import merge_patch
@@ -11,7 +10,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import AlreadyExists, NotFound
 from poolhouse.runtime.resource import PVCS, VMS, Key
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume, Restore, Snapshot, VolumeBackup
 from poolhouse.stack.engine.informers import Informers
@@ -30,8 +28,7 @@ from poolhouse.stack.engine.resources import (
 )
 from poolhouse.stack.engine.snapshot.storage import SnapshotRefused, SnapshotStorage
 from poolhouse.stack.engine.vm.subresources import QueueStateChanges, SetRunning, StatusError, plan_request, vm_patch
-
-log = logging.getLogger(__name__)
+from poolhouse.stack.engine.writes import create_absent, patch_present
 
 GRACE = timedelta(minutes=5)
 RETRY_SECONDS = 2.0
@@ -260,10 +257,7 @@ class RestoreController:
             },
             "spec": spec,
         }
-        try:
-            await self._api.create(PVCS, body)
-        except AlreadyExists:
-            log.debug("%s/%s: PVC %s exists already", *restore.key, name)
+        await create_absent(self._api, PVCS, body)
 
     async def _update_vm(self, restore: Restore, vm: VM, source: Json, names: dict[str, str]) -> float | None:
         document = restored_vm(await self._api.get(VMS, *vm.key), source, names, restore)
@@ -297,10 +291,7 @@ class RestoreController:
         left = [each for each in restore.finalizers if each != RESTORE_FINALIZER]
         if len(left) < len(restore.finalizers):
             metadata = {"resourceVersion": restore.resource_version, "finalizers": left}
-            try:
-                await self._api.patch(RESTORES, *restore.key, {"metadata": metadata})
-            except NotFound:
-                log.debug("%s/%s: the restore is deleted", *restore.key)
+            await patch_present(self._api, RESTORES, restore.key, {"metadata": metadata})
 
     async def _mark(self, vm: Json, restore: str | None) -> None:
         metadata = vm["metadata"]
@@ -329,10 +320,7 @@ class RestoreController:
         if deleted:
             status["deletedDataVolumes"] = deleted
         if patch := merge_patch(restore.status, status):
-            try:
-                await self._api.patch(RESTORES, *restore.key, {"status": patch}, subresource="status")
-            except NotFound:
-                log.debug("%s/%s: the restore is deleted", *restore.key)
+            await patch_present(self._api, RESTORES, restore.key, {"status": patch}, "status")
 
 
 def _marker(restore: Restore) -> str:

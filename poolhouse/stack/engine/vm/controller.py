@@ -24,6 +24,7 @@ from poolhouse.stack.engine.vm.hotplug import HotplugRefused
 from poolhouse.stack.engine.vm.instancetypes import Instancetypes
 from poolhouse.stack.engine.vm.live_updates import Hotplug
 from poolhouse.stack.engine.vm.subresources import run_strategy_patch
+from poolhouse.stack.engine.writes import create_absent, patch_present
 
 log = logging.getLogger(__name__)
 
@@ -232,11 +233,8 @@ class VMController:
             return
         if reference := body["spec"].pop("sourceRef", None):
             body["spec"]["source"] = await self._resolve(reference, body["metadata"]["namespace"])
-        try:
-            await self._api.create(DATA_VOLUMES, body)
-        except AlreadyExists:
-            # The VM uses the existing disk of an earlier VM with the same name.
-            log.debug("DataVolume %s exists already", name)
+        # The VM uses an existing disk of an earlier VM with the same name.
+        await create_absent(self._api, DATA_VOLUMES, body)
 
     async def _resolve(self, reference: Json, namespace: str) -> Json:
         """Returns what a DataSource points at, as the source of a DataVolume. Like virt-controller, raises NotFound
@@ -256,10 +254,7 @@ class VMController:
             return
         # With the resource version, the patch does not overwrite start and stop requests that are newer than the plan.
         body = {"metadata": {"resourceVersion": vm.resource_version}, "status": patch}
-        try:
-            await self._api.patch(VMS, *vm.key, body, subresource="status")
-        except NotFound:
-            log.debug("%s/%s: the VM is deleted", *vm.key)
+        await patch_present(self._api, VMS, vm.key, body, "status")
 
 
 def _version(document: Json) -> Json:

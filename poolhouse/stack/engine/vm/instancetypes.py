@@ -5,7 +5,6 @@ status (`syncStatusWithMatcher` in pkg/instancetype/revision/store.go). An insta
 VM until the VM names another one.
 """
 
-from contextlib import suppress
 from copy import deepcopy
 from typing import Any
 
@@ -14,7 +13,6 @@ from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json, typed
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import AlreadyExists
 from poolhouse.runtime.instancetypes import (
     RESOURCES,
     REVISION_OF,
@@ -24,6 +22,7 @@ from poolhouse.runtime.instancetypes import (
 )
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, VMS
 from poolhouse.stack.engine.admission.mutation import add_implicit_devices
+from poolhouse.stack.engine.writes import create_absent
 
 
 class Instancetypes:
@@ -79,8 +78,7 @@ class Instancetypes:
             "data": found,
             "revision": 0,
         }
-        with suppress(AlreadyExists):
-            await self._api.create(CONTROLLER_REVISIONS, body)
+        await create_absent(self._api, CONTROLLER_REVISIONS, body)
         return revision
 
 

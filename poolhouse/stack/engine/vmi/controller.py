@@ -6,7 +6,6 @@ from poolhouse.api.apimachinery.merge_patch import merge_patch
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import VMIS, Key
 from poolhouse.stack.engine.api_object import Pairs
@@ -23,6 +22,7 @@ from poolhouse.stack.engine.vm.plan import Delays
 from poolhouse.stack.engine.vmi import phases
 from poolhouse.stack.engine.vmi.devices import is_done
 from poolhouse.stack.engine.vmi.prober import Prober
+from poolhouse.stack.engine.writes import patch_present
 
 log = logging.getLogger(__name__)
 
@@ -247,7 +247,4 @@ class VMIController:
         body: Json = {"metadata": {**metadata, "resourceVersion": vmi.resource_version}}
         if status:
             body["status"] = status
-        try:
-            await self._api.patch(VMIS, *vmi.key, body)
-        except NotFound:
-            log.debug("%s/%s: the VMI is deleted", *vmi.key)
+        await patch_present(self._api, VMIS, vmi.key, body)

@@ -11,13 +11,13 @@ from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
 from controllers.claim.application_report import Accepted, application_status, judged
-from controllers.claim.evictions import EVICTING, evicting_condition, evicting_event, seconds_until_allowed
+from controllers.claim.evictions import evicting_condition, evicting_event, seconds_until_allowed
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
-from controllers.shared.conditions import PRESENT_WHILE_TRUE, condition
+from controllers.shared.conditions import condition
 from controllers.shared.readiness import Readiness
 from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
@@ -27,6 +27,7 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time, seconds_until_next
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
+from poolhouse.api.kinds.conditions import WHILE_TRUE
 from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition
 
 LAUNCH_TYPES: dict[str, LaunchType] = {"Running": "Warm", "Paused": "Resumed", "Stopped": "Started"}
@@ -249,9 +250,9 @@ def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **
     before = s.claim.status
     old = {c.type: c for c in before.conditions}
     given = {c.type: _with_time(c, old.get(c.type), s.claim.generation, now) for c in conditions}
-    fresh = {kind: c for kind, c in old.items() if kind != EVICTING} | given
+    fresh = {kind: c for kind, c in old.items() if kind not in WHILE_TRUE} | given
     decided = readiness(change.get("phase", before.phase), fresh)
-    known = {kind: c for kind, c in fresh.items() if kind != "Ready" and kind not in PRESENT_WHILE_TRUE}
+    known = {kind: c for kind, c in fresh.items() if kind != "Ready"}
     for c in decided.conditions if decided else ():
         known[c.type] = _with_time(c, old.get(c.type), s.claim.generation, now)
     # The expiry depends on the observed generation, so one write updates both.

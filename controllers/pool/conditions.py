@@ -12,26 +12,9 @@ from controllers.pool.rules import table as rules
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import MAX_NAMES, condition
-from controllers.shared.reference_rights import REFERENCES_REFUSED
 from controllers.shared.replica_limits import scaling_limited
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.metav1 import Condition
-
-OPTIONAL = (
-    "Paused",
-    "ReplicaFailure",
-    "ScalingLimited",
-    "ScaleInBlocked",
-    "DisksShared",
-    "DisksOutdated",
-    "SnapshotFailure",
-    "VMsHeld",
-    "UnownedVMs",
-    "RevisionLost",
-    REFERENCES_REFUSED,
-    "EvictionBudgetFailure",
-)
-"""Conditions that are omitted until they are True for the first time."""
 
 
 def conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

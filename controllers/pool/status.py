@@ -4,7 +4,7 @@ from datetime import datetime
 
 from controllers.pool.actions import RunJob
 from controllers.pool.analysis import with_jobs
-from controllers.pool.conditions import OPTIONAL, conditions
+from controllers.pool.conditions import conditions
 from controllers.pool.counts import count_vms
 from controllers.pool.gates.hooks import held
 from controllers.pool.healing_status import healing_status
@@ -37,7 +37,6 @@ def pool_status(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> PoolStatus
         before.conditions,
         generation=pool.generation,
         now=now,
-        optional=OPTIONAL,
     )
     fresh = before.model_copy(
         update={

@@ -1,15 +1,14 @@
 """Builds the conditions of a status, and sets their transition times."""
 
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.timestamps import format_time
-from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition, with_transition_times
+from poolhouse.api.kinds.conditions import SINCE_TRUE, WHILE_TRUE
+from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition
 
 MAX_NAMES = 5
-PRESENT_WHILE_TRUE = frozenset({"Reconciling", "Stalled"})
-"""Conditions that are omitted while they are not True."""
 
 
 def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
@@ -19,20 +18,19 @@ def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -
 
 
 def set_times(
-    conditions: Iterable[Condition],
-    before: Sequence[Condition],
-    *,
-    generation: int,
-    now: datetime,
-    optional: Container[str] = (),
+    conditions: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
     """The conditions with transition times and the observed generation.
 
     A condition keeps its time while its status is the same, so that an unchanged status is not written again.
-    Conditions of `optional` types are omitted until they are True for the first time."""
-    return tuple(
-        with_transition_times(conditions, before, generation=generation, now=format_time(now), announced=optional)
-    )
+    Conditions of `SINCE_TRUE` are omitted until they are True for the first time."""
+    known, found = {each.type: each for each in before}, []
+    for each in conditions:
+        old = known.get(each.type)
+        if old is not None or each.status != "False" or each.type not in SINCE_TRUE:
+            since = old.last_transition_time if old and old.status == each.status else format_time(now)
+            found.append(each.model_copy(update={"last_transition_time": since, "observed_generation": generation}))
+    return tuple(found)
 
 
 def merge(
@@ -41,7 +39,7 @@ def merge(
     """Replaces the conditions of the same types in `before`, with the times of `set_times`. Other conditions stay, but
     not those that are present only while they are True."""
     fresh = set_times(conditions, before, generation=generation, now=now)
-    types = {each.type for each in fresh} | PRESENT_WHILE_TRUE
+    types = {each.type for each in fresh} | WHILE_TRUE
     return (*(each for each in before if each.type not in types), *fresh)
 
 

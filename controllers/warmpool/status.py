@@ -8,9 +8,9 @@ from datetime import datetime
 from controllers.shared.conditions import condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
-from controllers.shared.reference_rights import REFERENCES_REFUSED, references_refused
+from controllers.shared.reference_rights import references_refused
 from controllers.shared.replica_limits import SCALING_LIMITED, scaling_limited
-from controllers.warmpool.evictions import BUDGET_FAILURE, WarmPoolBudget, budget_condition
+from controllers.warmpool.evictions import WarmPoolBudget, budget_condition
 from controllers.warmpool.heal import mass_failure
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -26,8 +26,6 @@ from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.warm_states import COUNTED, WarmState
 from poolhouse.api.kinds.warmpool import WARM_POOL, PlacementStatus, PoolFailures, TrackedImage, WarmPoolStatus
 from poolhouse.runtime.resource import Key
-
-ABSENT_UNTIL_TRUE = ("Degraded", "UnownedVMs", SCALING_LIMITED, REFERENCES_REFUSED, BUDGET_FAILURE)
 
 
 def status(snapshot: WarmPoolSnapshot, now: datetime, budget: WarmPoolBudget | None = None) -> WarmPoolStatus:
@@ -61,11 +59,7 @@ def status(snapshot: WarmPoolSnapshot, now: datetime, budget: WarmPoolBudget | N
     )
     found = *_conditions(snapshot, now), *budget_condition(snapshot, budget)
     conditions = set_times(
-        (*found, *readiness(found).conditions),
-        pool.status.conditions,
-        generation=pool.generation,
-        now=now,
-        optional=ABSENT_UNTIL_TRUE,
+        (*found, *readiness(found).conditions), pool.status.conditions, generation=pool.generation, now=now
     )
     update = {"conditions": conditions, "last_progress_time": _last_progress(snapshot, fresh, now)}
     return fresh.model_copy(update=update)

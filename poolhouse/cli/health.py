@@ -10,6 +10,7 @@ from typing import Literal
 
 from poolhouse.api.apimachinery.timestamps import format_duration, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.conditions import NOTED
 
 State = Literal["Healthy", "Progressing", "Suspended", "Degraded"]
 
@@ -19,8 +20,6 @@ COLOURS: dict[State, str | None] = {
     "Suspended": "yellow",
     "Degraded": "red",
 }
-NOTED_WHILE_TRUE = ("UnownedVMs", "RevisionLost", "ReferencesRefused", "EvictionBudgetFailure")
-"""conditions of which a user should know, and that change neither the health of the pool nor its work"""
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ def format_age(document: Json, now: datetime) -> str:
 
 
 def _notes(conditions: Mapping[str, Json]) -> Iterator[str]:
-    yield from (_format(conditions[name]) for name in NOTED_WHILE_TRUE if holds(conditions, name))
+    yield from (_format(conditions[name]) for name in NOTED if holds(conditions, name))
 
 
 def _format(condition: Json) -> str:

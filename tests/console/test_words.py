@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,9 +10,8 @@ import pytest
 
 from controllers.shared.vm import VM, LifecycleHold
 from controllers.shared.vmi import VMI
-from poolhouse.api.kinds import KINDS
 from poolhouse.console.page import Slice, matches, object_path, with_query
-from poolhouse.console.words import WORDS, age, condition_rows, vm_state, vmi_state
+from poolhouse.console.words import age, condition_rows, vm_state, vmi_state
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 RUNNING = VMI("shop", "web-1", "vmi", phase="Running", ready=True)
@@ -95,17 +93,6 @@ def test_a_claim_that_has_expired_needs_no_help() -> None:
 def test_a_condition_without_words_is_shown_as_it_is() -> None:
     rows = condition_rows({"conditions": [condition("Odd", "False"), condition("New", "Unknown")]}, NOW)
     assert [each["words"] for each in rows] == ["not Odd", "New is unknown"]
-
-
-NO_CONDITIONS = {"VirtualMachineInstances", "KubeVirt", "True", "Also"}
-"""capitalized words in the descriptions of the conditions"""
-
-
-def test_every_condition_of_our_kinds_has_words() -> None:
-    for kind in KINDS:
-        described = kind.status.model_fields["conditions"].description or "" if kind.status else ""
-        named = set(re.findall(r"\b[A-Z][a-z]+[A-Za-z]*\b", described.partition(":")[2]))
-        assert named - NO_CONDITIONS <= WORDS.keys(), kind.kind
 
 
 @pytest.mark.parametrize(

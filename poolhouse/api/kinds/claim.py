@@ -8,6 +8,7 @@ from pydantic import Field
 from poolhouse.api.kinds.application import Application
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.checks import claim
+from poolhouse.api.kinds.conditions import describe_conditions
 from poolhouse.api.kinds.ec2 import InstanceProfile, KeyPair, PlacementName, SecurityGroups
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Conditions, StatusModel
@@ -176,10 +177,13 @@ class ClaimStatus(StatusModel):
     """What the agent in the VM reports about the application."""
     attempts: Count = 0
     """Number of VMs that were tried."""
-    conditions: Conditions = ()
-    """Conditions of the claim: Ready, Reconciling, Stalled, Bound, Personalized, ApplicationHealthy, Expiring and
-    Evicting. A claim that was released or has expired has no condition Ready, and a claim has Evicting only while its
-    VM should leave its node."""
+    conditions: Annotated[
+        Conditions,
+        Field(
+            description=f"{describe_conditions(CLAIMS)} A claim that was released or has expired has no condition"
+            " Ready, and a claim has Evicting only while its VM should leave its node."
+        ),
+    ] = ()
 
 
 CLAIM = Kind(

@@ -1,6 +1,5 @@
 """Condition and LabelSelector of Kubernetes' `meta/v1`, which several kinds use."""
 
-from collections.abc import Container, Iterable, Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -27,21 +26,6 @@ class Condition(Model):
     """Time at which `status` last changed."""
     observed_generation: Annotated[Int64, Field(ge=0)] | None = None
     """Generation of the object that the condition describes."""
-
-
-def with_transition_times(
-    said: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: str, announced: Container[str] = ()
-) -> Iterator[Condition]:
-    """The conditions with the times of their last transitions. An unchanged condition keeps its time, so that an
-    unchanged status is not written again. Conditions of the `announced` types are omitted until they are first True.
-    """
-    known = {c.type: c for c in before}
-    for c in said:
-        old = known.get(c.type)
-        if old is None and c.status == "False" and c.type in announced:
-            continue
-        since = old.last_transition_time if old and old.status == c.status else now
-        yield c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
 NOT_OBSERVED = -1

@@ -7,6 +7,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from poolhouse.api.apimachinery.quantity import DECIMAL
 from poolhouse.api.kinds.checks import migrationpolicy
+from poolhouse.api.kinds.conditions import describe_conditions
 from poolhouse.api.kinds.experimental_migration import ExperimentalMigration
 from poolhouse.api.kinds.kind import AGE, Column, Kind
 from poolhouse.api.kinds.metav1 import Conditions, StatusModel
@@ -113,9 +114,7 @@ class MigrationPolicyStatus(StatusModel):
     """VirtualMachineInstances that this policy applies to."""
     losses: Count = 0
     """VirtualMachineInstances that match this policy, but to which a policy with precedence applies."""
-    conditions: Conditions = ()
-    """Conditions of the policy. Active: the policy can win. Enforced: KubeVirt migrates with the policy's settings.
-    Ready: both. Reconciling: the controller tries again. Stalled: a user must change something."""
+    conditions: Annotated[Conditions, Field(description=describe_conditions(MIGRATION_POLICIES))] = ()
 
 
 MIGRATION_POLICY = Kind(

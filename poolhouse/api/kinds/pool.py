@@ -8,6 +8,7 @@ from pydantic import Field
 from poolhouse.api.apimachinery.unstructured import Json, typed
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks import pool
+from poolhouse.api.kinds.conditions import describe_conditions
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.kind import AGE, STATUS, Column, Kind, Scale, Template
 from poolhouse.api.kinds.metav1 import Conditions
@@ -349,10 +350,7 @@ class PoolStatus(LoggedStatus):
     """How the updates to the stored revisions ended, the earliest end first."""
     healing: Healing | None = None
     """State of healing."""
-    conditions: Conditions = ()
-    """Conditions of the pool: Ready, Reconciling, Stalled, Available, Progressing, Healing, ScalingLimited,
-    ScaleInBlocked, DisksShared, DisksOutdated, SnapshotFailure, VMsHeld, UnownedVMs, RevisionLost, ReferencesRefused,
-    EvictionBudgetFailure, ReplicaFailure and Paused."""
+    conditions: Annotated[Conditions, Field(description=describe_conditions(POOLS))] = ()
 
 
 POOL = Kind(

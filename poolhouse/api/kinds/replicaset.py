@@ -6,6 +6,7 @@ from pydantic import Field
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.checks import replicaset
+from poolhouse.api.kinds.conditions import describe_conditions
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.kind import AGE, STATUS, Column, Kind, Scale, Template, with_replicas
 from poolhouse.api.kinds.metav1 import Conditions, LabelSelector
@@ -47,10 +48,10 @@ class ReplicaSetStatus(LoggedStatus):
     """VirtualMachineInstances that are being deleted."""
     label_selector: str = ""
     """The selector, as text for autoscalers."""
-    conditions: Conditions = ()
-    """Conditions of the replica set: Ready; and while they are True, Reconciling, Stalled, ReplicaPaused,
-    ScalingLimited, if `replicas` is above the replica limit of the namespace, and ReplicaFailure, if
-    VirtualMachineInstances cannot be created or deleted."""
+    conditions: Annotated[
+        Conditions,
+        Field(description=f"{describe_conditions(REPLICA_SETS)} All but Ready are there while they are True."),
+    ] = ()
 
 
 REPLICA_SET = Kind(

@@ -8,6 +8,7 @@ from pydantic import Field
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks import warmpool
+from poolhouse.api.kinds.conditions import describe_conditions
 from poolhouse.api.kinds.decisions import LoggedStatus
 from poolhouse.api.kinds.ec2 import EC2, PlacementName
 from poolhouse.api.kinds.kind import AGE, STATUS, Column, Kind, Scale, Template, with_replicas
@@ -315,9 +316,7 @@ class WarmPoolStatus(LoggedStatus):
     """VMs by placement."""
     failures: PoolFailures | None = None
     """Why the pool has fewer VMs than desired."""
-    conditions: Conditions = ()
-    """Conditions of the pool: Ready, Reconciling, Stalled, Valid, Available, Progressing, Degraded, RolloutComplete,
-    UnownedVMs, Default, Autoscaling, ScalingLimited, ReferencesRefused and EvictionBudgetFailure."""
+    conditions: Annotated[Conditions, Field(description=describe_conditions(WARM_POOLS))] = ()
 
 
 WARM_POOL = Kind(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
 from controllers.shared.conditions import condition, join_names, merge, names_and_verb, set_times
+from poolhouse.api.kinds.conditions import CONDITIONS
 from poolhouse.api.kinds.metav1 import MAX_MESSAGE
 
+SOURCES = Path(__file__).parent.parent.parent.parent / "controllers"
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 BEFORE = condition("Ready", True, "Old").model_copy(update={"last_transition_time": "2026-03-01T11:00:00Z"})
 
@@ -27,9 +31,9 @@ def test_set_times(holds: bool, since: str) -> None:
 
 def test_an_optional_condition_is_left_out_until_it_was_true() -> None:
     fresh = [condition("Paused", False, "Resumed")]
-    assert set_times(fresh, [], generation=1, now=NOW, optional=("Paused",)) == ()
+    assert set_times(fresh, [], generation=1, now=NOW) == ()
     before = [condition("Paused", True, "Paused")]
-    assert len(set_times(fresh, before, generation=1, now=NOW, optional=("Paused",))) == 1
+    assert len(set_times(fresh, before, generation=1, now=NOW)) == 1
 
 
 def test_merge_keeps_conditions_of_other_types() -> None:
@@ -52,3 +56,9 @@ def test_join_names(names: str, expected: str) -> None:
 @pytest.mark.parametrize(("names", "expected"), [(["b"], "b is"), (["b", "a"], "a, b are")])
 def test_names_and_verb(names: list[str], expected: str) -> None:
     assert names_and_verb(names, "is", "are") == expected
+
+
+def test_the_controllers_set_exactly_the_declared_conditions() -> None:
+    text = "\n".join(each.read_text() for each in SOURCES.rglob("*.py"))
+    assert set(re.findall(r'\bcondition\(\s*"(\w+)"', text)) <= CONDITIONS.keys()
+    assert not [name for name in CONDITIONS if f'"{name}"' not in text]

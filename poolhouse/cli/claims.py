@@ -16,6 +16,7 @@ from poolhouse.cli.claim_status import FINISHED, describe, reason, to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
+from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.health import format_age
 from poolhouse.cli.output import (
     Column,
@@ -53,18 +54,7 @@ LISTING = Listing(
 claim_argument = click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
 
 
-class DefaultCommandGroup(click.Group):
-    """A group that runs its command `create` if the first argument is not the name of a command."""
-
-    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
-        if not arguments or arguments[0] not in {*self.commands, *context.help_option_names}:
-            if arguments and arguments[0].startswith("-") and (late := [a for a in arguments if a in self.commands]):
-                raise click.UsageError(f"give the command first: poolhouse claim {late[0]} ...", context)
-            arguments = ["create", *arguments]
-        return super().parse_args(context, arguments)
-
-
-@click.group(cls=DefaultCommandGroup)
+@click.group(cls=DefaultCommandGroup, default="create", no_args_is_help=False)
 def claim() -> None:
     """Claim a warm VM: `claim NAME` is short for `claim create NAME`. The other commands list your claims, extend one,
     and connect to its VM. `release` ends a claim."""

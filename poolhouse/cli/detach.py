@@ -173,10 +173,6 @@ async def unowned_vms(api: Api, cluster: Cluster, pool: str) -> tuple[str, ...]:
     return found
 
 
-async def attach_vm(api: Api, cluster: Cluster, vm: str, pool: str | None, *, yes: bool) -> Attachment:
-    return await attach_vms(api, cluster, (vm,), pool, yes=yes)
-
-
 @again_if_changed
 async def attach_vms(api: Api, cluster: Cluster, vms: tuple[str, ...], pool: str | None, *, yes: bool) -> Attachment:
     """Puts the VMs into the pool, or into that of their label. Raises `WouldDelete` if scale-in then deletes a VM, and

@@ -11,6 +11,7 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options, cluster_options_without
 from poolhouse.cli.completion import complete_names
+from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.domains import read_version, recorded, request_record
 from poolhouse.cli.fleet import fleet
 from poolhouse.cli.manifests import read_manifests
@@ -52,17 +53,7 @@ DEVICES = Listing(
 )
 
 
-class _ShowByDefault(click.Group):
-    """Runs `hardware show NAME` for `hardware NAME`, unless NAME is a command."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        first = next((arg for arg in args if not arg.startswith("-")), None)
-        if first is not None and first not in self.commands and "--help" not in args:
-            args = ["show", *args]
-        return super().parse_args(context, args)
-
-
-@click.group(cls=_ShowByDefault)
+@click.group(cls=DefaultCommandGroup, default="show")
 def hardware() -> None:
     """Print the devices of a VM, their addresses, and the origin of the addresses.
 

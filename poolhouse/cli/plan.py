@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -21,12 +21,12 @@ from poolhouse.cli.pools import BURST, POOL_KIND
 
 if TYPE_CHECKING:
     from controllers.pool.snapshot import PoolSnapshot
-    from controllers.pool.stores import Stores as PoolStores
     from controllers.replicaset.observe import ReplicaSetSnapshot
-    from controllers.replicaset.observe import Stores as SetStores
+    from controllers.shared.invalid_spec import InvalidSpec
     from poolhouse.api.kinds.kind import Kind
     from poolhouse.runtime.api import Api
 
+S = TypeVar("S")
 MAX_STEPS = 1000
 SERVER_ERROR = 500
 STEPS = Listing(
@@ -176,22 +176,21 @@ async def _simulate(api: Api, document: Json, burst: int) -> Json:
 
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
     from controllers.replicaset.observe import list_stores
+    from controllers.replicaset.simulate import hypothetical_snapshot
     from poolhouse.api.kinds.replicaset import REPLICA_SET
     from poolhouse.cli.foreign_kinds import refuse_foreign
 
     await refuse_foreign(api, REPLICA_SET)
     stores = await list_stores(api, document["metadata"]["namespace"])
-    return replica_set_answer(replica_set_snapshot(stores, document, burst), datetime.now(UTC))
+    return replica_set_answer(valid(hypothetical_snapshot(stores, document, burst)), datetime.now(UTC))
 
 
-def replica_set_snapshot(stores: SetStores, document: Json, burst: int) -> ReplicaSetSnapshot:
-    """The replica set in the document, with the VMIs of the stores. Raises `Failed` for an invalid one."""
-    from controllers.replicaset.simulate import hypothetical_snapshot
+def valid(snapshot: S | InvalidSpec[Any]) -> S:
+    """The snapshot. Raises `Failed` for an invalid spec."""
     from controllers.shared.invalid_spec import InvalidSpec
 
-    snapshot = hypothetical_snapshot(stores, document, burst)
     if isinstance(snapshot, InvalidSpec):
-        raise Failed(f"{document['metadata']['name']}: {snapshot.problem}")
+        raise Failed(f"{snapshot.name}: {snapshot.problem}")
     return snapshot
 
 
@@ -213,23 +212,10 @@ def replica_set_answer(snapshot: ReplicaSetSnapshot, now: datetime, max_actions:
 async def plan_pool(api: Api, document: Json, burst: int) -> Json:
     from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
     from controllers.pool.list_stores import list_stores
-    from controllers.pool.snapshot import PoolSnapshot
 
     stores = await list_stores(api, document["metadata"]["namespace"])
-    if isinstance(snapshot := hypothetical_snapshot(stores, document, burst), PoolSnapshot):
-        await stores.instancetypes.read(snapshot)
-    return pool_answer(pool_snapshot(stores, document, burst), datetime.now(UTC))
-
-
-def pool_snapshot(stores: PoolStores, document: Json, burst: int) -> PoolSnapshot:
-    """The pool in the document, with the VMs of the stores. Raises `Failed` for an invalid one."""
-    from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
-    from controllers.shared.invalid_spec import InvalidSpec
-
-    snapshot = hypothetical_snapshot(stores, document, burst)
-    if isinstance(snapshot, InvalidSpec):
-        raise Failed(f"{document['metadata']['name']}: {snapshot.problem}")
-    return snapshot
+    await stores.instancetypes.read(valid(hypothetical_snapshot(stores, document, burst)))
+    return pool_answer(valid(hypothetical_snapshot(stores, document, burst)), datetime.now(UTC))
 
 
 def pool_answer(snapshot: PoolSnapshot, now: datetime, max_actions: int | None = None) -> Json:

@@ -9,6 +9,8 @@ import secrets
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot as of_pool
+from controllers.replicaset.simulate import hypothetical_snapshot as of_replica_set
 from poolhouse.api.apimachinery.merge_patch import LAST_APPLIED
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import KINDS
@@ -22,7 +24,7 @@ from poolhouse.cli.foreign_kinds import refuse_foreign
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
 from poolhouse.cli.parameters import qualified_name
-from poolhouse.cli.plan import pool_answer, pool_snapshot, replica_set_answer, replica_set_snapshot, update_lines
+from poolhouse.cli.plan import pool_answer, replica_set_answer, update_lines, valid
 from poolhouse.cli.policy import impact_of
 from poolhouse.cli.pools import BURST
 from poolhouse.console.cluster_state import ClusterState
@@ -317,11 +319,11 @@ async def _effects(state: ClusterState, change: Change, after: Json) -> Json:
 async def _actions(state: ClusterState, kind: str, after: Json) -> Json | None:
     """The actions on the VMs of a pool, or on the VMIs of a replica set, that is stored like this. None for others."""
     if kind == POOL.kind:
-        snapshot = pool_snapshot(state.pools, after, BURST)
+        snapshot = valid(of_pool(state.pools, after, BURST))
         return _plan(await state.compute(pool_answer, snapshot, state.now(), MAX_ACTIONS))
     if kind == REPLICA_SET.kind:
         await refuse_foreign(state.api, REPLICA_SET)
-        replicas = replica_set_snapshot(state.replica_sets, after, BURST)
+        replicas = valid(of_replica_set(state.replica_sets, after, BURST))
         return _plan(await state.compute(replica_set_answer, replicas, state.now(), MAX_ACTIONS))
     return None
 

@@ -30,11 +30,11 @@ async def _detach(api: Api, cluster: Cluster, target: Target, values: Values) ->
 
 async def _attach(api: Api, cluster: Cluster, target: Target, values: Values) -> str:
     try:
-        return (await detach.attach_vm(api, cluster, target.name, None, yes=False)).message
+        return (await detach.attach_vms(api, cluster, (target.name,), None, yes=False)).message
     except detach.WouldDelete as error:
         if error.consequence != values.get(CONFIRMED):
             raise
-        return (await detach.attach_vm(api, cluster, target.name, None, yes=True)).message
+        return (await detach.attach_vms(api, cluster, (target.name,), None, yes=True)).message
 
 
 def _scale_in(target: Target) -> str:

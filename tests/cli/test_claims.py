@@ -12,7 +12,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from poolhouse.cli.claims import DefaultCommandGroup, _extended, claim_row, extended_ttl
+from poolhouse.cli.claims import _extended, claim_row, extended_ttl
+from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import standard_input, stream_path, viewer_command
 
@@ -126,7 +127,7 @@ def test_an_extension_that_the_pool_forbids_fails() -> None:
     ],
 )
 def test_a_claim_is_made_unless_a_command_is_named(arguments: list[str], ran: str) -> None:
-    @click.group(cls=DefaultCommandGroup)
+    @click.group(cls=DefaultCommandGroup, default="create", no_args_is_help=False)
     def group() -> None:
         pass
 

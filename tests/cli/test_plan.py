@@ -9,20 +9,14 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot as of_pool
 from controllers.pool.stores import Stores as PoolStores
 from controllers.replicaset.observe import Stores as SetStores
+from controllers.replicaset.simulate import hypothetical_snapshot as of_set
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.manifests import Manifest
 from poolhouse.cli.output import Failed
-from poolhouse.cli.plan import (
-    _in_namespace,
-    _print,
-    plan,
-    pool_answer,
-    pool_snapshot,
-    replica_set_answer,
-    replica_set_snapshot,
-)
+from poolhouse.cli.plan import _in_namespace, _print, plan, pool_answer, replica_set_answer, valid
 from tests.controllers.pool.builders import NOW
 from tests.controllers.replicaset.builders import document as replica_set
 from tests.kinds.documents import pool
@@ -73,8 +67,8 @@ def test_the_plan_of_too_many_vms_ends_and_says_so(capsys: pytest.CaptureFixture
     made = document("shop")
     made["spec"]["replicas"] = 10**9
     for found in (
-        pool_answer(pool_snapshot(PoolStores(), made, 250), NOW, max_actions=1000),
-        replica_set_answer(replica_set_snapshot(SetStores(), replica_set(10**9), 250), NOW, max_actions=1000),
+        pool_answer(valid(of_pool(PoolStores(), made, 250)), NOW, max_actions=1000),
+        replica_set_answer(valid(of_set(SetStores(), replica_set(10**9), 250)), NOW, max_actions=1000),
     ):
         assert (len(found["plan"]), found["complete"]) == (1000, False)
         _print(found, "")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from time import monotonic
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 import aiohttp
 from prometheus_client import CollectorRegistry
@@ -42,7 +42,7 @@ from poolhouse.service import lifecycle
 from poolhouse.service.certwatcher import CABundle
 from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.server import serve
-from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting
+from poolhouse.service.settings import IdentitySettings, ListenAddress, ServiceSettings, listen_setting, setting, split
 from webhook.admission import Admission, AdmissionHandler
 from webhook.app import create_app
 from webhook.callers import AdmissionBodies, ApiServerCertificate, UnknownCallers, connection_limit
@@ -82,11 +82,6 @@ KUBEVIRT_SECONDS = 10.0
 """Time at the start to read the KubeVirt object, which requests need."""
 
 
-def _parse_names(value: Any) -> Any:
-    """Parses a list like `kube-apiserver,other`."""
-    return frozenset(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
-
-
 class Settings(ServiceSettings, IdentitySettings):
     listen: ListenAddress = listen_setting("127.0.0.1:8443")
     client_ca: Path | None = setting(
@@ -95,7 +90,7 @@ class Settings(ServiceSettings, IdentitySettings):
         "File with the authority of the API server's client certificate. Empty: API servers show none, so that "
         "`/mutate` and `/validate` answer everybody.",
     )
-    client_names: Annotated[frozenset[str], BeforeValidator(_parse_names)] = setting(
+    client_names: Annotated[frozenset[str], BeforeValidator(split)] = setting(
         "POOLHOUSE_CLIENT_NAMES",
         frozenset(),
         "Common names of that certificate, `NAME,...`. Empty: any certificate of the authority.",

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, PrivateAttr, model_validator
 
 from poolhouse.service.prometheus import PrometheusServer
-from poolhouse.service.settings import ListenAddress, ServerSettings, listen_setting, setting
+from poolhouse.service.settings import ListenAddress, ServerSettings, listen_setting, setting, split
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 MIN_KEY_LENGTH = 32
 Mode = Literal["token", "impersonate"]
 
 
-def _words(value: Any) -> Any:
-    return tuple(each.strip() for each in value.split(",") if each.strip()) if isinstance(value, str) else value
-
-
-Words = Annotated[tuple[str, ...], BeforeValidator(_words)]
+Words = Annotated[tuple[str, ...], BeforeValidator(split)]
 
 
 def https_endpoint(url: str) -> str:

@@ -10,7 +10,6 @@ from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.batch_writer import ExpectedEvents
 from poolhouse.runtime.resource import VMIS
 
 
@@ -19,7 +18,7 @@ class _Action(actions.Action[ReplicaSetSnapshot], reasons=ReplicaSetReason):
 
 
 @dataclass(frozen=True)
-class Create(_Action, past="created"):
+class Create(_Action, past="created", creates="name"):
     name: str
     reason: str
     attempt: int = 0
@@ -30,9 +29,6 @@ class Create(_Action, past="created"):
         document["metadata"]["uid"] = f"{self.name} (simulated)"
         created = replace(parse_vmi(document), phase="Running", ready=True)
         return replace(snapshot, owned=(*snapshot.owned, created), taken_names=snapshot.taken_names | {self.name})
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
 
 
 @dataclass(frozen=True)
@@ -45,16 +41,13 @@ class _OnVMI(_Action):
     def without(self, vmis: tuple[VMI, ...]) -> tuple[VMI, ...]:
         return tuple(vmi for vmi in vmis if vmi.uid != self.uid)
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))
 
-
-class Delete(_OnVMI, past="deleted"):
+class Delete(_OnVMI, past="deleted", deletes="uid"):
     def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
         return replace(snapshot, owned=self.without(snapshot.owned), taken_names=snapshot.taken_names - {self.name})
 
 
-class Adopt(_OnVMI, past="adopted"):
+class Adopt(_OnVMI, past="adopted", creates="name"):
     """Adds the set's owner reference."""
 
     def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
@@ -63,11 +56,8 @@ class Adopt(_OnVMI, past="adopted"):
         adopted = (replace(vmi, owner_uid=uid, owner_name=name) for vmi in found)
         return replace(snapshot, owned=(*snapshot.owned, *adopted), orphans=self.without(snapshot.orphans))
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
 
-
-class Release(_OnVMI, past="released"):
+class Release(_OnVMI, past="released", deletes="uid"):
     """Removes the set's owner reference. The VMI keeps running, and the store drops it from the set."""
 
     def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:

@@ -1,5 +1,6 @@
 """The base of the actions of a plan."""
 
+from operator import attrgetter
 from typing import ClassVar, Generic, TypeVar
 
 from poolhouse.api.apimachinery.reasons import Reason
@@ -12,7 +13,8 @@ class Action(Generic[S]):
     """Something that a set does, as a value. An action knows all that belongs to it, apart from the requests that it
     causes. `S` is the snapshot of the set.
 
-    A kind derives one base with `reasons`, and from that base each action with `past`."""
+    A kind derives one base with `reasons`, and from that base each action with `past`. `creates` and `deletes` are the
+    attributes with the name of the object that the action creates, and the UID of the one that it deletes."""
 
     reasons: ClassVar[type[Reason]]
     """the reasons of the kind's events"""
@@ -23,6 +25,8 @@ class Action(Generic[S]):
     succeeded: ClassVar[Reason]
     """the reasons of the action's events"""
     failed: ClassVar[Reason]
+    creates: ClassVar[str] = ""
+    deletes: ClassVar[str] = ""
     concerns_vm: ClassVar[bool] = True
     """False for actions on objects that users do not look for in a plan"""
 
@@ -30,11 +34,14 @@ class Action(Generic[S]):
     """of the VM or VMI, or of the object that `concerns_vm` excludes"""
     reason: str
 
-    def __init_subclass__(cls, *, past: str = "", reasons: type[Reason] | None = None) -> None:
+    def __init_subclass__(
+        cls, *, past: str = "", creates: str = "", deletes: str = "", reasons: type[Reason] | None = None
+    ) -> None:
         if reasons is not None:
             cls.reasons = reasons
+        cls.verb, cls.creates, cls.deletes = cls.__name__, creates, deletes
         if past:
-            cls.past, cls.verb = past, cls.__name__
+            cls.past = past
             cls.succeeded, cls.failed = cls.reasons.of(f"Successful{cls.verb}"), cls.reasons.of(f"Failed{cls.verb}")
 
     def after(self, snapshot: S) -> S:
@@ -43,4 +50,4 @@ class Action(Generic[S]):
 
     def expected_events(self) -> ExpectedEvents:
         """The events that show the controllers that the action has succeeded."""
-        return ExpectedEvents()
+        return ExpectedEvents(*((attrgetter(each)(self),) if each else () for each in (self.creates, self.deletes)))

@@ -1,13 +1,13 @@
 """The actions of a plan. An action holds the VM as the controller observed it: a stale write is refused."""
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from controllers.sets import actions
 from controllers.shared.evictions import VMIChoice
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.batch_writer import ExpectedEvents
 
 DeletionCause = Literal[
     "Excess",
@@ -24,43 +24,26 @@ DeletionCause = Literal[
 """The `reason` label of the metric of deletions."""
 
 
-class _Action:
-    verb: ClassVar[str]
-    """the name of the action"""
+class _Action(actions.Action[Any]):
     recorded: ClassVar[Reason | None] = None
     """the reason with which the pool's status records the action; None if users do not ask about it later"""
 
-    reason: str
-
-    def __init_subclass__(cls) -> None:
-        cls.verb = cls.__name__
-
-    def expected_events(self) -> ExpectedEvents:
-        """The events that show the controller that the action has succeeded."""
-        return ExpectedEvents()
-
 
 @dataclass(frozen=True)
-class CreateVM(_Action):
+class CreateVM(_Action, creates="name"):
     recorded = Reason.SUCCESSFUL_CREATE
     name: str
     placement: str
     standby: StandbyMode
     reason: str
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
-
 
 @dataclass(frozen=True)
-class DeleteVM(_Action):
+class DeleteVM(_Action, deletes="vm.uid"):
     recorded = Reason.SUCCESSFUL_DELETE
     vm: WarmVM
     cause: DeletionCause
     reason: str
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.vm.uid,))
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,13 @@ from controllers.pool.actions.hooks import stopping
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.vm import VM
-from poolhouse.runtime.batch_writer import ExpectedEvents
 
 LATEST_TIME = "9999-12-31T23:59:59Z"
 """creation time of an object that does not exist yet"""
 
 
 @dataclass(frozen=True)
-class TakeSnapshot(Action, past="took a snapshot of VM"):
+class TakeSnapshot(Action, past="took a snapshot of VM", creates="snapshot"):
     """Creates a VirtualMachineSnapshot of a VM that is about to be updated."""
 
     name: str
@@ -43,12 +42,9 @@ class TakeSnapshot(Action, past="took a snapshot of VM"):
         )
         return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.snapshot,))
-
 
 @dataclass(frozen=True)
-class Restore(Action, past="began to restore the disks of VM"):
+class Restore(Action, past="began to restore the disks of VM", creates="restore"):
     """Creates a VirtualMachineRestore, for which KubeVirt stops the VM."""
 
     lifecycle_transition = "Restarting"
@@ -77,9 +73,6 @@ class Restore(Action, past="began to restore the disks of VM"):
         stopped = change_vm(snapshot, self.uid, ready=False, vmi=None, vmi_exists=False)
         return replace(stopped, restores=(*snapshot.restores, restore))
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.restore,))
-
 
 @dataclass(frozen=True)
 class LabelState(Action, past="labelled the restored TPM and EFI variables of VM"):
@@ -99,7 +92,7 @@ class LabelState(Action, past="labelled the restored TPM and EFI variables of VM
 
 
 @dataclass(frozen=True)
-class PruneSnapshot(Action, past="deleted snapshot"):
+class PruneSnapshot(Action, past="deleted snapshot", deletes="uid"):
     concerns_vm = False
     name: str
     uid: str
@@ -108,12 +101,9 @@ class PruneSnapshot(Action, past="deleted snapshot"):
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         return replace(snapshot, vm_snapshots=tuple(each for each in snapshot.vm_snapshots if each.uid != self.uid))
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))
-
 
 @dataclass(frozen=True)
-class PruneRestore(Action, past="deleted restore"):
+class PruneRestore(Action, past="deleted restore", deletes="uid"):
     concerns_vm = False
     name: str
     uid: str
@@ -121,6 +111,3 @@ class PruneRestore(Action, past="deleted restore"):
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         return replace(snapshot, restores=tuple(each for each in snapshot.restores if each.uid != self.uid))
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))

@@ -30,7 +30,7 @@ class Adopt(Action, past="adopted VM"):
 
 
 @dataclass(frozen=True)
-class Create(Action, past="created VM"):
+class Create(Action, past="created VM", creates="name"):
     recorded = True
     names_disks = True
     name: str
@@ -55,12 +55,9 @@ class Create(Action, past="created VM"):
         vms = (*snapshot.vms, started(parse_vm(document)))
         return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {self.ordinal})
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(creates=(self.name,))
-
 
 @dataclass(frozen=True)
-class Delete(Action, past="deleted VM"):
+class Delete(Action, past="deleted VM", deletes="uid"):
     """Deletes a VM. `retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
 
     lifecycle_transition = "Terminating"
@@ -83,12 +80,9 @@ class Delete(Action, past="deleted VM"):
         left = without_vm(snapshot, self.name, self.uid)
         return replace(left, retained_disks=(*snapshot.retained_disks, *retained))
 
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))
-
 
 @dataclass(frozen=True)
-class Heal(Action, past="is replacing VM"):
+class Heal(Action, past="is replacing VM", deletes="uid"):
     """Deletes a VM that still fails, with its disks. Scale-out then creates a VM with the same name."""
 
     lifecycle_transition = "Terminating"
@@ -104,9 +98,6 @@ class Heal(Action, past="is replacing VM"):
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         return without_vm(snapshot, self.name, self.uid)
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.uid,))
 
 
 @dataclass(frozen=True)
@@ -191,7 +182,7 @@ class Update(Action, past="updated VM"):
 
 
 @dataclass(frozen=True)
-class Restart(Action, past="restarted VM"):
+class Restart(Action, past="restarted VM", deletes="vmi_uid"):
     lifecycle_transition = "Restarting"
     recorded = True
     name: str
@@ -207,6 +198,3 @@ class Restart(Action, past="restarted VM"):
 
     def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         return start(snapshot, (vm.uid for vm in snapshot.vms if vm.vmi and vm.vmi.uid == self.vmi_uid))
-
-    def expected_events(self) -> ExpectedEvents:
-        return ExpectedEvents(deletes=(self.vmi_uid,))

@@ -20,7 +20,7 @@ import click
 
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.claim_status import FINISHED, describe
+from poolhouse.cli.claim_status import FINISHED, describe, vm_of
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.live import StatusLine
@@ -325,7 +325,7 @@ def ssh_arguments(
     """The command line of `ssh`, which ends with the exit code of the command; `virtctl ssh` ends with 1 instead. With
     virtctl, the connection goes through KubeVirt, which can reach cluster-internal addresses."""
     ssh = shutil.which("ssh")
-    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id") or ""
+    vm = vm_of(status) or ""
     virtctl = shutil.which("virtctl") if status.get("vmRef") else None
     address = next(iter(status.get("addresses") or ()), None)
     if address is None and virtctl is None:

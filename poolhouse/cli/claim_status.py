@@ -27,10 +27,16 @@ def describe(name: str, status: Json, told: str = "", *, yours: bool = True) -> 
     steps = [f"{timings[field]} ms {words}" for field, words in STEPS.items() if timings.get(field)]
     took = f" after {timings['totalMs']} ms" if timings.get("totalMs") is not None else ""
     took += f" ({', '.join(steps)})" if len(steps) > 1 else ""
-    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
     until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
-    return f"{name}: {vm} is {'yours' if yours else 'in use'}{where}: {status.get('launchType')}{took}{until}"
+    return (
+        f"{name}: {vm_of(status)} is {'yours' if yours else 'in use'}{where}: {status.get('launchType')}{took}{until}"
+    )
+
+
+def vm_of(status: Json) -> str | None:
+    """The name of the claim's VM, or the ID of its EC2 instance."""
+    return (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
 
 
 def to_the_second(time: str) -> str:

@@ -11,6 +11,7 @@ import click
 
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.cli import claim_status
 from poolhouse.cli.claim import claim as create
 from poolhouse.cli.claim_status import FINISHED, describe, reason, to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
@@ -111,7 +112,7 @@ def claim_row(document: Json, now: datetime) -> Json:
         "name": metadata["name"],
         "pool": status.get("poolName") or spec.get("poolName"),
         "phase": phase,
-        "vm": (current.get("vmRef") or {}).get("name") or (current.get("instanceRef") or {}).get("id"),
+        "vm": claim_status.vm_of(current),
         "address": next(iter(current.get("addresses") or ()), None),
         "expires": to_the_second(expires) if expires else None,
         "left": _left(parse_time(expires) - now) if expires and not status.get("finishedAt") else None,

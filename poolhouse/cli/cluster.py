@@ -7,7 +7,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
@@ -17,15 +17,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.resource_types import ResourceType
 from poolhouse.cli.completion import complete_contexts, complete_names
 from poolhouse.cli.kubeconfig import Kubeconfig, find_kubeconfig
 from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.cli.parameters import Duration
+from poolhouse.runtime.resource import Resource
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.errors import ApiError
-    from poolhouse.runtime.resource import Resource
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
@@ -175,6 +176,17 @@ async def list_visible(api: Api, resource: Resource, namespace: str | None) -> l
         return []
     except Forbidden:
         return None
+
+
+async def list_kinds(
+    api: Api, kinds: Sequence[ResourceType], namespace: str | None
+) -> tuple[list[Json], list[ResourceType]]:
+    """Lists the objects of several kinds. Returns them with their kinds, which items of a list lack, and the kinds that
+    the user may not list."""
+    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in kinds))
+    found = [*zip(kinds, lists, strict=True)]
+    objects = [{**each, "kind": kind.kind} for kind, items in found for each in items or ()]
+    return objects, [kind for kind, items in found if items is None]
 
 
 def cluster_options(command: F) -> F:

@@ -5,14 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.pools import current_revision
-
-if TYPE_CHECKING:
-    pass
-
 
 MAX_CHANGES = 2
 MAX_VALUE_LENGTH = 60

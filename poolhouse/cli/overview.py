@@ -14,14 +14,14 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.resource_types import OURS, ResourceType
-from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options, list_visible
+from poolhouse.cli.claim_status import vm_of
+from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options, list_kinds
 from poolhouse.cli.health import COLOURS, assess, format_age
 from poolhouse.cli.live import LiveLines
 from poolhouse.cli.output import Column, Failed, Listing, echo, field, is_structured, style
 from poolhouse.cli.parameters import qualified_name, short_name
 from poolhouse.cli.service_facts import brief_checks
 from poolhouse.cli.service_health import Check, describe_unknown, failed, summarize
-from poolhouse.runtime.resource import Resource
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
@@ -166,7 +166,7 @@ def object_row(kind: ResourceType, document: Json, now: datetime) -> Json:
 
 def _detail(status: Json) -> str:
     """Returns the VM of a claim, the counts of claims and disks of a pool, or the count of VMIs of a policy."""
-    vm = (status.get("vmRef") or {}).get("name") or (status.get("instanceRef") or {}).get("id")
+    vm = vm_of(status)
     addresses = ", ".join(status.get("addresses") or ())
     parts = (
         (f"{vm}{f' at {addresses}' if addresses else ''}") if vm else "",
@@ -183,16 +183,16 @@ def _without_age(rows: Sequence[Json]) -> list[Json]:
 
 
 async def _rows(api: Api, namespace: str | None, now: datetime) -> list[Json]:
-    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in OURS))
-    if hidden := [kind.plural for kind, found in zip(OURS, lists, strict=True) if found is None]:
+    objects, hidden = await list_kinds(api, OURS, namespace)
+    if hidden:
         if len(hidden) == len(OURS):
             where = f"namespace {namespace}" if namespace else "all namespaces; choose one with -n"
             raise Failed(f"you may not list any kind of Poolhouse in {where}")
-        echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
+        echo(f"not shown, because you may not list them: {', '.join(each.plural for each in hidden)}", err=True)
     return [
         object_row(kind, each, now)
-        for kind, found in zip(OURS, lists, strict=True)
-        for each in current(found or (), kind, now)
+        for kind in OURS
+        for each in current([each for each in objects if each["kind"] == kind.kind], kind, now)
     ]
 
 

@@ -14,7 +14,7 @@ from poolhouse.api.apimachinery.quantity import for_people
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
-from poolhouse.cli.cluster import Cluster, cluster_options, list_visible
+from poolhouse.cli.cluster import Cluster, cluster_options, list_kinds
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.health import assess
 from poolhouse.cli.live import FOLLOW, LiveLines
@@ -61,7 +61,8 @@ def tree(cluster: Cluster, name: str, watch: bool, output: str) -> None:
     told: list[str] = []
 
     async def read(api: Api) -> Node:
-        found, hidden = await _objects(api, cluster.namespace)
+        found, unseen = await list_kinds(api, (*TREE_KINDS, DATA_VOLUMES, PVCS), cluster.namespace)
+        hidden = [each.kind for each in unseen]
         root = build_tree(found, kind, rest)
         if root is None and kind in hidden:
             root = build_tree([*found, *await _read(api, cluster.namespace, kind, rest)], kind, rest)
@@ -198,13 +199,3 @@ async def _read(api: Api, namespace: str, kind: str, name: str) -> list[Json]:
         raise Failed(f"you may neither list {kind}s in namespace {namespace} nor read {name}") from None
     except NotFound:
         return []
-
-
-async def _objects(api: Api, namespace: str) -> tuple[list[Json], list[str]]:
-    """Returns the objects that trees can contain, and the kinds that the user may not list. Adds the kind, which items
-    of a list lack. A resource that the cluster does not serve has no objects."""
-    resources = tuple(Resource.of(kind) for kind in (*TREE_KINDS, DATA_VOLUMES, PVCS))
-    lists = await asyncio.gather(*(list_visible(api, each, namespace) for each in resources))
-    every = [*zip((each.kind for each in resources), lists, strict=True)]
-    hidden = [kind for kind, found in every if found is None]
-    return [{**each, "kind": kind} for kind, found in every for each in found or ()], hidden

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.cluster import list_visible
+from poolhouse.cli.cluster import list_kinds, list_visible
 from poolhouse.cli.data_volumes import data_volume_facts
 from poolhouse.cli.output import Failed
 from poolhouse.cli.past import (
@@ -162,13 +161,12 @@ async def owners(api: Api, namespace: str | None, hidden: list[str] | None = Non
     Appends the plurals of the kinds that he may not list to `hidden`."""
     from poolhouse.api.kinds import KINDS
     from poolhouse.api.kinds.decisions import LoggedStatus
-    from poolhouse.runtime.resource import Resource
 
     kinds = [kind for kind in KINDS if kind.status is not None and issubclass(kind.status, LoggedStatus)]
-    lists = await asyncio.gather(*(list_visible(api, Resource.of(kind), namespace) for kind in kinds))
+    found, unseen = await list_kinds(api, kinds, namespace)
     if hidden is not None:
-        hidden += [kind.plural for kind, found in zip(kinds, lists, strict=True) if found is None]
-    return [{**each, "kind": kind.kind} for kind, found in zip(kinds, lists, strict=True) for each in found or ()]
+        hidden += [kind.plural for kind in unseen]
+    return found
 
 
 async def _facts(

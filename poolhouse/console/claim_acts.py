@@ -11,7 +11,7 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.cli.claim_status import FINISHED
+from poolhouse.cli.claim_status import FINISHED, vm_of
 from poolhouse.cli.claims import extend_claim
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed, Unreachable
@@ -60,7 +60,7 @@ def _expires(target: Target) -> bool:
 
 
 def _released(target: Target, values: Values) -> str:
-    vm = (target.status.get("vmRef") or {}).get("name") or (target.status.get("instanceRef") or {}).get("id")
+    vm = vm_of(target.status)
     return f"{vm} and its disks are deleted." if vm else "The claim does not get a VM any more."
 
 

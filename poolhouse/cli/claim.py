@@ -22,7 +22,6 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.claim_status import FINISHED, describe, vm_of
 from poolhouse.cli.cluster import Cluster, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.live import StatusLine
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, WaitingCommand, qualified_name
@@ -51,12 +50,7 @@ class NotReached(Failed):
 
 @click.command(cls=WaitingCommand)
 @click.argument("name", required=False)
-@click.option(
-    "--pool",
-    type=WARM_POOL,
-    shell_complete=complete_names("virtualmachinewarmpools"),
-    help="Default: the default pool of the namespace.",
-)
+@click.option("--pool", type=WARM_POOL, help="Default: the default pool of the namespace.")
 @click.option("--ttl", type=Duration(), help="Release the VM after this time: 600, 10m or 2h.")
 @click.option(
     "--on-empty", type=click.Choice(["ColdStart", "Queue", "Fail"]), help="Default: claimPolicy.onEmpty of the pool."
@@ -260,7 +254,7 @@ def _warn_of_limit(name: str, status: Json, ttl_seconds: float | None) -> None:
 
 
 @click.command("ssh")
-@click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+@click.argument("name", type=CLAIM)
 @click.argument("user")
 @click.option("--exec", "command", metavar="COMMAND", help="Run this command instead of a shell.")
 @cluster_options

@@ -15,7 +15,6 @@ from poolhouse.cli import claim_status
 from poolhouse.cli.claim import claim as create
 from poolhouse.cli.claim_status import FINISHED, describe, reason, to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
 from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.health import format_age
@@ -52,7 +51,7 @@ LISTING = Listing(
     ),
     name=lambda row: qualified_name("VirtualMachineClaim", row["name"]),
 )
-claim_argument = click.argument("name", type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+claim_argument = click.argument("name", type=CLAIM)
 
 
 @click.group(cls=DefaultCommandGroup, default="create", no_args_is_help=False)
@@ -66,9 +65,7 @@ claim.add_command(create, "create")
 
 @claim.command("list")
 @click.option("--mine", is_flag=True, help="List only your own claims.")
-@click.option(
-    "--pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"), help="List those of a pool."
-)
+@click.option("--pool", type=WARM_POOL, help="List those of a pool.")
 @LISTING.option
 @all_namespaces
 @cluster_options

@@ -13,7 +13,6 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.conflicts import again_if_changed
 from poolhouse.cli.output import Failed, confirm, is_structured, output_option, print_result
 from poolhouse.cli.parameters import POOL, VM
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
+@click.argument("vm", type=VM)
 @output_option("text")
 @cluster_options
 def detach(cluster: Cluster, vm: str, output: str) -> None:
@@ -57,7 +56,7 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
 
 
 @click.command()
-@click.argument("vms", metavar="VM...", nargs=-1, type=VM, shell_complete=complete_names("virtualmachines"))
+@click.argument("vms", metavar="VM...", nargs=-1, type=VM)
 @click.option(
     "--all", "every", is_flag=True, help="Attach all VMs with the pool's names and label that nobody controls."
 )
@@ -66,7 +65,6 @@ async def detach_vm(api: Api, cluster: Cluster, vm: str) -> tuple[str, str]:
     "pool",
     metavar="POOL",
     type=POOL,
-    shell_complete=complete_names("virtualmachinepools"),
     help="Default: the pool in the VM's label poolhouse.dev/pool.",
 )
 @click.option("--yes", is_flag=True, help="Attach the VM even if scale-in then deletes a VM.")

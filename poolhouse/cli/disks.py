@@ -9,7 +9,6 @@ import click
 from poolhouse.api.apimachinery.quantity import for_people
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.output import Column, Listing, field
 from poolhouse.cli.parameters import POOL, qualified_name
 
@@ -32,7 +31,7 @@ LISTING = Listing(
 
 
 @click.command()
-@click.argument("pool", type=POOL, required=False, shell_complete=complete_names("virtualmachinepools"))
+@click.argument("pool", type=POOL, required=False)
 @LISTING.option
 @all_namespaces
 @cluster_options

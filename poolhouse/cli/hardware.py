@@ -10,7 +10,6 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options, cluster_options_without
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.domains import read_version, recorded, request_record
 from poolhouse.cli.fleet import fleet
@@ -65,7 +64,7 @@ hardware.add_command(fleet)
 
 
 @hardware.command()
-@click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
+@click.argument("vm", type=VM)
 @click.option("--domain", type=click.File("rb"), help="Domain XML of the running guest, - for stdin.")
 @DEVICES.option
 @cluster_options
@@ -126,7 +125,7 @@ def read_domain(source: Any) -> Json:
 
 
 @hardware.command()
-@click.argument("vm", type=VM, required=False, shell_complete=complete_names("virtualmachines"))
+@click.argument("vm", type=VM, required=False)
 @click.option("-f", "--filename", "source", type=click.File("rb"), help="Manifest, instead of a VM of the cluster.")
 @click.option("--server", metavar="URL", help="URL of the present defaulter. Default: the VM's record.")
 @click.option("--against", metavar="URL", required=True, help="URL of a defaulter with another libvirt and QEMU.")

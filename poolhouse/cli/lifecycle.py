@@ -9,7 +9,6 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.output import Failed, Listing, field, output_option, print_result
 from poolhouse.cli.parameters import POOL, VM, qualified_name
 from poolhouse.cli.pools import get_vm
@@ -28,7 +27,7 @@ LISTING = Listing(
     ),
     name=lambda row: qualified_name("VirtualMachine", row["vm"]),
 )
-vm_argument = click.argument("vm", type=VM, shell_complete=complete_names("virtualmachines"))
+vm_argument = click.argument("vm", type=VM)
 hook_option = click.option("--hook", metavar="HOOK", help="Default: the only hook that holds the VM.")
 
 
@@ -38,7 +37,7 @@ def lifecycle() -> None:
 
 
 @lifecycle.command("list")
-@click.argument("pool", type=POOL, required=False, shell_complete=complete_names("virtualmachinepools"))
+@click.argument("pool", type=POOL, required=False)
 @LISTING.option
 @all_namespaces
 @cluster_options

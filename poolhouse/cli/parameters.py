@@ -7,8 +7,19 @@ from itertools import pairwise
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from poolhouse.api.kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
+from poolhouse.api.kinds.resource_types import (
+    CLAIMS,
+    DATA_VOLUMES,
+    OURS,
+    POOLS,
+    PVCS,
+    VMIS,
+    VMS,
+    WARM_POOLS,
+    ResourceType,
+)
 
 SECONDS = {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)(ms|h|m|s)")
@@ -47,23 +58,26 @@ def spellings(kind: str) -> tuple[str, ...]:
 
 
 class NameType(click.ParamType[str]):
-    """Accepts NAME or KIND/NAME of a single kind, and returns the name."""
+    """Accepts NAME or KIND/NAME of a single kind, and returns the name. Shells complete the names of the cluster."""
 
     name = "name"
 
-    def __init__(self, kind: str) -> None:
+    def __init__(self, kind: ResourceType) -> None:
         self._kind = kind
 
     def convert(self, value: str, param: click.Parameter | None, context: click.Context | None) -> str:
         try:
-            return parse_name(value, self._kind)[1]
+            return parse_name(value, self._kind.kind)[1]
         except click.UsageError as error:
             self.fail(error.message, param, context)
 
+    def shell_complete(self, context: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from poolhouse.cli.completion import complete_names
 
-POOL, VM, WARM_POOL, CLAIM = map(
-    NameType, ("VirtualMachinePool", "VirtualMachine", "VirtualMachineWarmPool", "VirtualMachineClaim")
-)
+        return complete_names(self._kind.plural)(context, param, incomplete)
+
+
+POOL, VM, WARM_POOL, CLAIM = map(NameType, (POOLS, VMS, WARM_POOLS, CLAIMS))
 
 
 class Duration(click.ParamType[float]):

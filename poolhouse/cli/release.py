@@ -12,7 +12,6 @@ import click
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.claim_status import FINISHED
 from poolhouse.cli.cluster import Cluster, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import CLAIM, Duration, WaitingCommand
 
@@ -28,7 +27,7 @@ RELEASED = "Released"
 
 
 @click.command(cls=WaitingCommand)
-@click.argument("names", nargs=-1, required=True, type=CLAIM, shell_complete=complete_names("virtualmachineclaims"))
+@click.argument("names", nargs=-1, required=True, type=CLAIM)
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until their VMs are deleted.")
 @click.option("--timeout", "seconds", type=Duration(), default="2m", show_default=True, help="Longest wait.")
 @output_option("text")

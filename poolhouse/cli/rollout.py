@@ -12,7 +12,6 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.differences import history_rows, summarize_changes
 from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import (
@@ -63,7 +62,7 @@ HISTORY = Listing(
     ),
     name=lambda row: f"controllerrevision.apps/{row['name']}",
 )
-pool_argument = click.argument("pool", type=POOL, shell_complete=complete_names("virtualmachinepools"))
+pool_argument = click.argument("pool", type=POOL)
 
 
 @click.group()

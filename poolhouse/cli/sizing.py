@@ -14,7 +14,6 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options, list_visible
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.demand import WEEK, Demand, demand_of
 from poolhouse.cli.output import Column, Failed, Listing, echo, is_structured, output_option, print_structured
 from poolhouse.cli.output import field as column
@@ -72,7 +71,7 @@ class _Recorded:
 
 
 @click.command()
-@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL)
 @click.option("--wait-seconds", type=click.IntRange(1), help="Target of the wait. Default: that of the pool, or 1.")
 @click.option("--percentile", type=click.IntRange(50, 99), help="Percentile of the target. Default: the pool's, or 99.")
 @click.option("--size", "sizes", type=click.IntRange(0, 10_000), multiple=True, help="Another fixed size; repeatable.")
@@ -298,7 +297,7 @@ class Replay:
 
 
 @click.command()
-@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL)
 @output_option("text")
 @cluster_options
 def why(cluster: Cluster, pool: str, output: str) -> None:

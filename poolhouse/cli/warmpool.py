@@ -15,7 +15,6 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.apimachinery.yaml_reader import InvalidYAML, load
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
-from poolhouse.cli.completion import complete_names
 from poolhouse.cli.health import assess, format_age
 from poolhouse.cli.manifests import as_list, print_manifests
 from poolhouse.cli.output import Column, Failed, Listing, echo, field, install_extra, output_option, print_json
@@ -86,7 +85,7 @@ warmpool.add_command(why)
 
 
 @warmpool.command()
-@click.argument("pool", type=WARM_POOL, required=False, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL, required=False)
 @STATUS.option
 @all_namespaces
 @cluster_options
@@ -126,7 +125,7 @@ def pool_row(document: Json, now: datetime) -> Json:
 
 
 @warmpool.command()
-@click.argument("pool", type=WARM_POOL, shell_complete=complete_names("virtualmachinewarmpools"))
+@click.argument("pool", type=WARM_POOL)
 @click.argument("instances", metavar="[INSTANCE]...", nargs=-1)
 @click.option("--orphaned", is_flag=True, help="All orphaned instances of the pool's namespace.")
 @click.option("--region", metavar="REGION", help="AWS region of the instances. Default: boto3's.")

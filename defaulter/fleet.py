@@ -17,7 +17,7 @@ from defaulter.machine_types import is_canonical
 from defaulter.running_guest import guest_addresses, guest_macs
 from defaulter.undefaulted import open_addresses, undefaulted_fields
 from defaulter.vm_paths import HOOK, OPT_OUT, SIDECARS, VMLocation, locate, opted_out
-from defaulter.vmi_spec import disk_kind, is_emulated
+from defaulter.vmi_spec import addresses, is_emulated
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 Defaulted = Literal["Poolhouse", "Author", "Partly", "No", "OptedOut"]
@@ -137,15 +137,8 @@ def _defaulted(vm: Json, location: VMLocation) -> Defaulted:
     by_poolhouse = bool(read_record(vm, location))
     if not undefaulted_fields(vm):
         return "Poolhouse" if by_poolhouse else "Author"
-    return "Partly" if by_poolhouse or _has_address(vm, location) else "No"
-
-
-def _has_address(vm: Json, location: VMLocation) -> bool:
-    devices = (*location.spec, "domain", "devices")
-    nics = [each for _, each in entries(vm, *devices, "interfaces")]
-    disks = [each.get(disk_kind(each) or "") for _, each in entries(vm, *devices, "disks")]
-    values = [*(at(each, "macAddress") for each in nics), *(at(each, "pciAddress") for each in (*nics, *disks))]
-    return not all(map(is_unset, values))
+    has_address = not all(is_unset(value) for _, value in addresses(at(vm, *location.spec)))
+    return "Partly" if by_poolhouse or has_address else "No"
 
 
 def _changes(vm: Json, location: VMLocation, guest: Guest) -> Iterator[Change]:

@@ -4,9 +4,7 @@ If a user applies a manifest without defaults again, the VM keeps its addresses.
 another device. Devices are matched by name. A removed device stays removed, because only unset fields are filled.
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from defaulter.codecs import normalize_address
 from defaulter.json_paths import DocumentEditor, Path, is_unset
@@ -14,6 +12,7 @@ from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt
 from defaulter.machine_types import is_canonical, is_version_of
 from defaulter.undefaulted import fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
+from defaulter.vmi_spec import addresses
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 ADDRESS_FIELDS = ("pciAddress", "macAddress")
@@ -35,21 +34,21 @@ def _fill_once(editor: DocumentEditor, location: VMLocation, old: Json, cluster:
     unset = [path for path, _ in trial.filled]
     unset += fields_left_to_libvirt(trial.document, location, cluster.macs)
     devices = _StoredDevices(old)
-    taken = {
-        field: set(map(normalize_address, _addresses(editor.document, location, field))) for field in ADDRESS_FIELDS
-    }
+    taken: dict[str, set[str]] = {field: set() for field in ADDRESS_FIELDS}
+    for field, value in addresses(editor.get(location.spec)):
+        taken[field].add(normalize_address(value))
     filled = False
     for path in unset:
         old_path = devices.path(editor.document, path)
         value = at(old, *old_path) if old_path is not None else None
         if old_path is None or is_unset(value) or isinstance(value, dict | list):
             continue
-        addresses = taken.get(str(path[-1]))
-        if addresses is None:
+        known = taken.get(str(path[-1]))
+        if known is None:
             filled = editor.fill(path, value) or filled
-        elif normalize_address(value) not in addresses and _has_same_model(editor, path, old_path, old):
+        elif normalize_address(value) not in known and _has_same_model(editor, path, old_path, old):
             filled = editor.fill(path, value) or filled
-            addresses.add(normalize_address(value))
+            known.add(normalize_address(value))
     return filled
 
 
@@ -82,13 +81,6 @@ def _has_same_model(editor: DocumentEditor, path: Path, old_path: Path, old: Jso
     if path[-1] != "pciAddress" or "interfaces" not in path:
         return True
     return bool(editor.get((*path[:-1], "model")) == at(old, *old_path[:-1], "model"))
-
-
-def _addresses(document: Json, location: VMLocation, field: str) -> Iterator[Any]:
-    devices = (*location.spec, "domain", "devices")
-    yield from (at(disk, "disk", field) for _, disk in entries(document, *devices, "disks"))
-    nics = [nic for _, nic in entries(document, *devices, "interfaces") if nic.get("state") != "absent"]
-    yield from (nic.get(field) for nic in nics)
 
 
 def with_machine_type(document: Json, vmi: Json | None) -> Json:

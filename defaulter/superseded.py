@@ -34,7 +34,7 @@ from defaulter.stored_values import fill_stored_values
 from defaulter.structure import readable
 from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
-from defaulter.vmi_spec import architecture
+from defaulter.vmi_spec import addresses, architecture
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced
 
 ANY_CLUSTER = ClusterConfig()
@@ -166,7 +166,7 @@ def _written(known: Fields, now: Fields, evidence: Evidence) -> set[str]:
 
 def _taken(own: Fields, author: Json) -> set[str]:
     """The paths of addresses that the author gives to another device."""
-    taken = set(map(normalize_address, _addresses(author)))
+    taken = {normalize_address(value) for _, value in addresses(author)}
     return {path for path, value in own.items() if path.endswith(ADDRESSES) and normalize_address(value) in taken}
 
 
@@ -270,14 +270,6 @@ def _decides(spec: Json, path: Path) -> Any:
     if path[-1] == "pciAddress" and "interfaces" in path:
         return at(spec, *path[:-1], "model")
     return architecture(spec) if path[-1] == "model" else True
-
-
-def _addresses(spec: Json) -> Iterator[Any]:
-    for _, disk in entries(spec, "domain", "devices", "disks"):
-        yield at(disk, "disk", "pciAddress")
-    for _, nic in entries(spec, "domain", "devices", "interfaces"):
-        if nic.get("state") != "absent":
-            yield from (nic.get("pciAddress"), nic.get("macAddress"))
 
 
 def record_defaults(edit: Edit, result: Json) -> Json:

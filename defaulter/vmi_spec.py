@@ -71,6 +71,15 @@ def is_emulated(interface: Json) -> bool:
     return interface.get("sriov") is None and interface.get("state") != "absent"
 
 
+def addresses(spec: Any) -> Iterator[tuple[str, Any]]:
+    """The field and the value of each PCI and MAC address of the disks and NICs, also of those that are unset."""
+    for _, disk in entries(spec, "domain", "devices", "disks"):
+        yield "pciAddress", at(disk, "disk", "pciAddress")
+    for _, nic in entries(spec, "domain", "devices", "interfaces"):
+        if nic.get("state") != "absent":
+            yield from ((field, nic.get(field)) for field in ("pciAddress", "macAddress"))
+
+
 def has_root_ports(spec: Json) -> bool:
     """Whether KubeVirt adds root ports: it does on all architectures except s390x, which has no PCI Express."""
     machine = at(spec, "domain", "machine", "type")

@@ -12,6 +12,7 @@ from defaulter.kubevirt_defaults import ClusterConfig, MACPolicy, set_kubevirt_d
 from defaulter.machine_types import is_canonical
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 ACPI: Path = ("domain", "features", "acpi", "enabled")
@@ -91,10 +92,9 @@ def pci_address_warnings(document: Json, location: VMLocation) -> Iterator[str]:
         )
         yield f"PCI addresses are not set: {reason}"
     elif not location.has_preference and (left := list(devices_without_pci_address(document, location))):
-        devices = ", ".join(format_path((*path[:-1],)) for path in left[:3])
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        devices = join_first([format_path(path[:-1]) for path in left], 3)
         reason = "with one, KubeVirt would move conventional PCI devices such as the watchdog, sound or SATA controller"
-        yield f"no PCI address is set for {devices}{more}: {reason}"
+        yield f"no PCI address is set for {devices}: {reason}"
 
 
 def addressable_devices(document: Json, location: VMLocation) -> Iterator[Path]:

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from contextlib import aclosing
 
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
@@ -167,8 +168,7 @@ def disks_of_vms(names: set[str], vms: Iterable[Json]) -> Iterator[str]:
             if stem in names and ordinal.isdecimal():
                 found.setdefault(stem, []).append(f"{stem}-{ordinal} of VM {vm['metadata']['name']}")
     for stem, disks in sorted(found.items()):
-        more = f" and {len(disks) - _MAX_NAMES} more" if len(disks) > _MAX_NAMES else ""
-        yield f"{DISKS_PATH}: {stem}: {', '.join(disks[:_MAX_NAMES])}{more} exist; the pool skips these ordinals"
+        yield f"{DISKS_PATH}: {stem}: {join_first(disks, _MAX_NAMES)} exist; the pool skips these ordinals"
 
 
 def _is_default(warm_pool: object) -> bool:

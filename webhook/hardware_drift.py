@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from defaulter.contract import DEFAULTED_FIELDS, MACPolicy, defaulted_fields, undefaulted_fields
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.meta import UNDEFAULTED
 from webhook.defaulting import runs_undefaulted
@@ -161,7 +162,6 @@ def _changed(before: Fields, now: Fields) -> list[str]:
 
 def _drifted(paths: Iterable[str], how: str, reason: DriftReason) -> AdmissionResponse:
     found = list(paths)
-    more = f" and {len(found) - _MAX_PATHS} more" if len(found) > _MAX_PATHS else ""
     verb = "was" if len(found) == 1 else "were"
-    warning = f"{', '.join(found[:_MAX_PATHS])}{more} {verb} {how}"
+    warning = f"{join_first(found, _MAX_PATHS)} {verb} {how}"
     return AdmissionResponse(warnings=(warning,), drift=reason)

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 
 from defaulter.contract import MACPolicy, undefaulted_fields
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
@@ -91,10 +92,8 @@ def newly_undefaulted(request: AdmissionRequest, response: AdmissionResponse, ma
 
 
 def refusal(reason: FailOpenReason, cause: str, fields: list[str], who: str) -> str:
-    shown = ", ".join(fields[:SHOWN_FIELDS]) + (
-        f" and {len(fields) - SHOWN_FIELDS} more" * (len(fields) > SHOWN_FIELDS)
-    )
     why = f"{reason.doc.rstrip('.')}: {cause.rstrip('.')}." if cause else reason.doc
+    shown = join_first(fields, SHOWN_FIELDS)
     return f"the hardware has no defaults ({shown}), and {who} refuses such VMs. {why} {WHAT_TO_DO[reason]}"
 
 

@@ -11,9 +11,9 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.rules import table as rules
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.conditions import MAX_NAMES, condition
+from controllers.shared.conditions import condition
 from controllers.shared.replica_limits import scaling_limited
-from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.counting import count_noun, join_first
 from poolhouse.api.kinds.metav1 import Condition
 
 
@@ -56,7 +56,6 @@ def _available(snapshot: PoolSnapshot) -> Condition:
 
 
 def _shared_disks(snapshot: PoolSnapshot) -> str:
-    found = sorted(snapshot.shared_disks.items())
-    named = "; ".join(f"VM {name} has disk {disk}" for name, disk in found[:MAX_NAMES])
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
-    return f"{named}{more}: two VMs that write to one disk destroy it, so stop all of them but one"
+    named = [f"VM {name} has disk {disk}" for name, disk in sorted(snapshot.shared_disks.items())]
+    shown = join_first(named, separator="; ")
+    return f"{shown}: two VMs that write to one disk destroy it, so stop all of them but one"

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from controllers.pool.actions.vms import Delete, Heal
 from controllers.pool.simulate import Simulation
 from controllers.pool.snapshot import PoolSnapshot
-from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.counting import count_noun, join_first
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.pool_lifecycle import RetainedDisks
 
@@ -31,9 +31,8 @@ def disk_lines(fates: list[Json], limits: RetainedDisks, shown: int = 10) -> Ite
     """Sentences about the disks, each with the names of the first ones."""
     for after, what in ((DELETED, "deleted"), (RETAINED, f"retained {retention(limits)}")):
         names = [name for each in fates if each["after"] == after for name in each["disks"]]
-        more = f" and {len(names) - shown} more" if len(names) > shown else ""
         if names:
-            yield f"{count_noun(len(names), 'disk', 'is', 'are')} {what}: {', '.join(names[:shown])}{more}"
+            yield f"{count_noun(len(names), 'disk', 'is', 'are')} {what}: {join_first(names, shown)}"
 
 
 def retention(limits: RetainedDisks) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from defaulter.contract import defaulted_fields
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 
@@ -19,7 +20,6 @@ _OF_VIRT_API = frozenset(
     """.split()  # noqa: SIM905
 )
 """Fields and lists that virt-api, KubeVirt or defaulting add to VMs without them."""
-MAX_SHOWN = 5
 REMEDY = f"remove these fields and the VM's annotation {meta.LEFT_FIELDS}, or delete the VM"
 
 
@@ -41,9 +41,7 @@ def left_fields(live: Json, new: Json, known: str, *, lost: bool) -> str:
 
 def show(fields: str) -> str:
     """The first fields of the annotation for a message."""
-    paths = fields.split(",")
-    more = len(paths) - MAX_SHOWN
-    return ", ".join(paths[:MAX_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return join_first(fields.split(","))
 
 
 def _added(live: Any, new: Any, path: str) -> Iterator[str]:

@@ -3,12 +3,11 @@
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 
+from poolhouse.api.apimachinery.counting import join_first
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.conditions import SINCE_TRUE, WHILE_TRUE
 from poolhouse.api.kinds.metav1 import MAX_MESSAGE, Condition
-
-MAX_NAMES = 5
 
 
 def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -> Condition:
@@ -45,9 +44,7 @@ def merge(
 
 def join_names(names: Iterable[str]) -> str:
     """The first names for a message: `a, b, c, d, e and 3 more`."""
-    found = list(names)
-    more = f" and {len(found) - MAX_NAMES} more" if len(found) > MAX_NAMES else ""
-    return ", ".join(found[:MAX_NAMES]) + more
+    return join_first(list(names))
 
 
 def names_and_verb(names: Collection[str], singular: str, plural: str) -> str:

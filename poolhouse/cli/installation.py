@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from datetime import datetime
 
-from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.counting import count_noun, join_first
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import KINDS
@@ -17,7 +17,6 @@ from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, webhook
 from poolhouse.runtime.errors import ApiError, WebhookFailed
 
 OLDEST_KUBERNETES: Release = (1, 31)
-MAX_NAMES = 5
 VIRTUAL_MACHINES = ("kubevirt.io", "virtualmachines")
 
 
@@ -58,7 +57,7 @@ def certificates(facts: Facts, installation: Installation) -> Check:
     past = [name for name, validity in bundles.items() if validity and not validity[0] <= facts.now < validity[1]]
     for names, what in ((damaged, "no usable CA bundle"), (past, "a CA bundle that is not valid now")):
         if names:
-            message = f"webhooks have {what}: {_join(names)}"
+            message = f"webhooks have {what}: {join_first(names)}"
             return Check("certificates", "failed", message, "start a controller, which repairs it", CERTIFICATES)
     end = min(validity[1] for validity in bundles.values() if validity)
     message = f"the CA bundles of {count_noun(len(bundles), 'webhook')} are valid until {format_time(end)}"
@@ -118,11 +117,12 @@ def apis(facts: Facts, installation: Installation) -> Check:
     if missing or len(own) == len(KINDS):
         absent = [f"{plural} of {version}" for version, plural in missing] or ["the kinds of Poolhouse"]
         remedy = "install KubeVirt" if missing else "install Poolhouse's CRDs"
-        return Check("apis", "failed", f"the cluster does not serve {_join(absent)}", remedy, INSTALL)
+        return Check("apis", "failed", f"the cluster does not serve {join_first(absent)}", remedy, INSTALL)
     left_out = [f"{name} ({use})" for name, use in OPTIONAL.items() if not installation.served.get(name)]
-    parts = [f"not installed: {_join(own)}" if own else "", f"not served: {', '.join(left_out)}" if left_out else ""]
+    missing_kinds = f"not installed: {join_first(own)}" if own else ""
+    unserved = f"not served: {', '.join(left_out)}" if left_out else ""
     served = "the API server serves KubeVirt's and Poolhouse's kinds"
-    return Check("apis", "ok", "; ".join([served, *filter(None, parts)]))
+    return Check("apis", "ok", "; ".join(filter(None, (served, missing_kinds, unserved))))
 
 
 def _serves(installation: Installation, version: str, plural: str) -> bool:
@@ -156,7 +156,8 @@ def other_webhooks(facts: Facts, installation: Installation) -> Check:
     found = sorted(set(asked_too(installation.configurations)))
     if not found:
         return Check("other-webhooks", "ok", "no webhook of another component is asked about VMs or Poolhouse's kinds")
-    message = f"{count_noun(len(found), 'webhook')} of other components may refuse VMs or our objects: {_join(found)}"
+    count = count_noun(len(found), "webhook")
+    message = f"{count} of other components may refuse VMs or our objects: {join_first(found)}"
     if any(isinstance(answer, ApiError) for answer in (facts.claim, facts.vm)):
         return Check("other-webhooks", "unknown", f"{message}; whether they do could not be tried")
     return Check("other-webhooks", "ok", f"{message}; both dry runs passed")
@@ -180,11 +181,6 @@ def _selects(rule: Json, group: str, plural: str) -> bool:
 
 
 INSTALLATION_CHECKS: tuple[Callable[[Facts, Installation], Check], ...] = (certificates, versions, apis, other_webhooks)
-
-
-def _join(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return ", ".join(names[:MAX_NAMES]) + more
 
 
 def _text(release: Release) -> str:

@@ -17,7 +17,7 @@ from controllers.pool.simulate import MAX_STEPS_OF_ANSWER, simulate
 from controllers.pool.simulate import rows as simulated_rows
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM
-from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.counting import count_noun, join_first
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.differences import history_rows
 from poolhouse.cli.plan import update_lines
@@ -222,12 +222,10 @@ def grouped(waits: Iterable[tuple[str, str]]) -> list[str]:
     names: dict[str, list[str]] = defaultdict(list)
     for name, reason in waits:
         names[reason].append(name)
-    return [f"{_some(found)} {'waits' if len(found) == 1 else 'wait'}: {reason}" for reason, found in names.items()]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - MAX_NAMES
-    return ", ".join(names[:MAX_NAMES]) + (f" and {more} more" if more > 0 else "")
+    return [
+        f"{join_first(found, MAX_NAMES)} {'waits' if len(found) == 1 else 'wait'}: {reason}"
+        for reason, found in names.items()
+    ]
 
 
 def table(found: Sequence[Member], query: Query, now: datetime) -> Json:

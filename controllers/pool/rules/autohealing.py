@@ -15,9 +15,9 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.conditions import MAX_NAMES, condition
+from controllers.shared.conditions import condition
 from controllers.shared.vm import VM
-from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.counting import MAX_NAMES, count_noun
 from poolhouse.api.kinds.metav1 import Condition
 
 

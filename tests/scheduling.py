@@ -1,9 +1,10 @@
 """Which worker runs which tests, with `-n`: a file stays with one worker, and so do files that share servers. The
-tests of files in `APART` are shared between workers.
+tests of files in `APART` are shared between workers. Where one worker would be busy for too long, the files are two
+units, each with servers of its own.
 
 Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
 at the end. The files of a package come one after the other, because its servers run until its last test, and servers at
-rest take processor time too. `control_plane` of tests/cluster runs until the end of tests/cluster.
+rest take processor time too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ SHARED = {
     "tests/cluster/whole/": "the stack of tests/cluster/whole",
     "tests/cluster/pods/": "the stack of tests/cluster/pods",
     "tests/cluster/guests/": "the stack of tests/cluster/guests",
+    "tests/cluster/simulated/test_pool": "`simulated` of tests/cluster/simulated, for pools",
+    "tests/cluster/simulated/": "`simulated` of tests/cluster/simulated",
+    "tests/cluster/test_stack.py": "the two stacks of the file",
+    "tests/cluster/test_pool": "`control_plane` of tests/cluster, for pools",
+    "tests/cluster/test_": "`control_plane` of tests/cluster",
     "tests/charts/test_certificates.py": "`control_plane` of several packages",
     "tests/charts/test_plain.py": "`control_plane` of several packages",
     "tests/console/test_browser.py": "`simulated_stack` of several packages",

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from tests.scheduling import in_order
+import pytest
+
+from tests.scheduling import in_order, unit_of
 
 
 def test_tests_that_share_servers_come_one_after_the_other() -> None:
@@ -26,3 +28,20 @@ def test_tests_that_share_servers_come_one_after_the_other() -> None:
         "tests/charts/test_chart.py::a",
         "tests/agent/test_pods.py::a",
     ]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "together"),
+    [
+        ("tests/cluster/test_admission.py::a", "tests/cluster/test_runtime.py::a", True),
+        ("tests/cluster/test_pool.py::a", "tests/cluster/test_pool_cli.py::a", True),
+        ("tests/cluster/test_pool.py::a", "tests/cluster/test_runtime.py::a", False),
+        ("tests/cluster/test_stack.py::a", "tests/cluster/test_runtime.py::a", False),
+        ("tests/cluster/simulated/test_claim.py::a", "tests/cluster/simulated/test_engine.py::a", True),
+        ("tests/cluster/simulated/test_claim.py::a", "tests/cluster/simulated/test_pool_heal.py::a", False),
+        ("tests/cluster/test_warm_ec2.py::a", "tests/cluster/test_warm_ec2.py::b", False),
+        ("tests/kinds/test_pool.py::a", "tests/kinds/test_claim.py::a", False),
+    ],
+)
+def test_which_tests_stay_with_one_worker(one: str, other: str, together: bool) -> None:
+    assert (unit_of(one) == unit_of(other)) is together

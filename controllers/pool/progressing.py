@@ -4,15 +4,17 @@ from datetime import datetime
 
 from controllers.pool.actions import Update
 from controllers.pool.causes import with_cause
-from controllers.pool.counts import PoolCounts, count_vms
+from controllers.pool.counts import count_vms
 from controllers.pool.outages import describe_lost_nodes, vms_of_lost_nodes
 from controllers.pool.progress import count_outdated, deadline_exceeded, is_progressing
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan
+from controllers.pool.rules.scale_out import DELETION_TIMEOUT
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.update_limit import update_limit
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, join_names
 from poolhouse.api.apimachinery.counting import count_noun, count_of, count_verb
+from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.metav1 import Condition
 
 
@@ -54,15 +56,18 @@ def _scaled(snapshot: PoolSnapshot, kept: str, now: datetime) -> Condition:
         message = with_cause(snapshot, f"{count_of(counts.unavailable, wanted, 'VM', 'is', 'are')} unavailable")
         return condition("Progressing", True, PoolReason.NODE_NOT_READY, message)
     if is_progressing(snapshot, now) or not settled:
-        return condition("Progressing", True, PoolReason.SCALING, with_cause(snapshot, _scaling(counts, wanted)))
+        return condition("Progressing", True, PoolReason.SCALING, with_cause(snapshot, _scaling(snapshot, now)))
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, kept))
 
 
-def _scaling(counts: PoolCounts, wanted: int) -> str:
+def _scaling(snapshot: PoolSnapshot, now: datetime) -> str:
+    counts, wanted = count_vms(snapshot), snapshot.pool.spec.replicas
     if counts.missing:
         return count_of(counts.active, wanted, "VM", "exists", "exist")
     if excess := counts.active - wanted + counts.terminating:
-        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
+        kept = [vm.name for vm in snapshot.deleting if now - parse_time(vm.deleted_at) >= DELETION_TIMEOUT]
+        why = f"; finalizers keep {join_names(kept)}" if kept else ""
+        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted{why}"
     return f"{count_of(counts.available, wanted, 'VM', 'is', 'are')} available"
 
 

@@ -122,6 +122,23 @@ def test_conditions(observed: PoolSnapshot, kind: str, expected: tuple[str, str]
     assert (found and (found.status, found.reason)) == expected
 
 
+@pytest.mark.parametrize(
+    ("seconds", "message", "again_seconds"),
+    [
+        pytest.param(10, "1 VM is still to be deleted", 290, id="a moment ago"),
+        pytest.param(301, "1 VM is still to be deleted; finalizers keep web-2", None, id="it should be gone"),
+        pytest.param(-9000, "1 VM is still to be deleted", None, id="before the clock was set back"),
+    ],
+)
+def test_a_vm_that_a_finalizer_keeps_is_named(seconds: float, message: str, again_seconds: float | None) -> None:
+    """Else nobody learns what the pool waits for, and it may be for ever."""
+    observed = snapshot(1, vm(1), leaving(2, seconds))
+    found = condition(said(observed), "Progressing")
+    assert found is not None
+    assert found.message == message
+    assert plan(observed, NOW).again_seconds == again_seconds
+
+
 def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolStatus:
     now = NOW + timedelta(seconds=seconds)
     given = replace(observed.pool, status=before)

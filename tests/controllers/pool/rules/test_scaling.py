@@ -265,7 +265,8 @@ def test_which_vms_are_created(observed: PoolSnapshot, expected: list[Any]) -> N
 
 def test_the_pool_is_requeued_for_the_deletion_timeout() -> None:
     assert plan(snapshot(2, vm(1), leaving(2, seconds=100)), NOW).again_seconds == 200
-    assert plan(snapshot(1, vm(1), leaving(2, seconds=100)), NOW).again_seconds is None
+    assert plan(snapshot(1, vm(1), leaving(2, seconds=100)), NOW).again_seconds == 200, "the status names it then"
+    assert plan(snapshot(1, vm(1), leaving(2, seconds=301)), NOW).again_seconds is None
 
 
 def test_a_recently_deleted_name_is_created_after_a_check_of_its_disks() -> None:

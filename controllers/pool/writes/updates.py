@@ -1,5 +1,6 @@
 """Updates VMs to the template of their pool."""
 
+from collections.abc import Collection
 from contextlib import suppress
 
 from controllers.pool import lost_base, template
@@ -7,17 +8,19 @@ from controllers.pool.actions import Update
 from controllers.pool.disk_templates import disks_by_entry
 from controllers.pool.template_merge import merge_template
 from controllers.pool.writes.context import Writing, read_member
+from controllers.pool.writes.existing_disks import existing_disk
 from controllers.shared.vm import disk_names, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.vm_documents import run_strategy
 from poolhouse.api.kubevirt.live_devices import mark_absent
-from poolhouse.runtime.errors import Conflict
+from poolhouse.runtime.errors import Conflict, Invalid
 from poolhouse.runtime.resource import VMS
 
 
 async def update(to: Writing, a: Update) -> None:
-    """Raises Conflict if the VM has other disks than the plan has seen, and where `read_member` does."""
+    """Raises Conflict if the VM has other disks than the plan has seen, and where `read_member` does. Raises Invalid if
+    the VM would get the disk of another owner."""
     live = await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
     here = disk_names(live)
     if any(each.old not in here or each.new in here for each in a.replacements):
@@ -30,6 +33,7 @@ async def update(to: Writing, a: Update) -> None:
     if a.replacements:
         _replace_disks(merged, {each.old for each in a.replacements})
         annotations[meta.REPLACED_DISKS] = a.replaced_disks
+    await _check_new_disks(to, a, merged, here)
     if a.counts:
         annotations[meta.UPDATES] = str(parse_vm(live).updates + 1)
     if a.live_since:
@@ -61,6 +65,14 @@ async def _merged(to: Writing, a: Update, live: Json) -> Json:
         if lost:
             to.events.base_lost(to.owner, a, lost_base.show(left))
     return merged
+
+
+async def _check_new_disks(to: Writing, a: Update, merged: Json, here: Collection[str]) -> None:
+    """A disk that replaces another one has a name of its own, or is the one that the VM had before."""
+    new = set(disk_names(merged)).difference(here, (each.new for each in a.replacements))
+    if disk := await existing_disk(to.api, to.snapshot, merged, new):
+        remedy = "delete it, or give the disk of the template another name"
+        raise Invalid(f"the template gives it {disk}, which exists and is not its own: {remedy}", status=422)
 
 
 def _replace_disks(vm: Json, old: set[str]) -> None:

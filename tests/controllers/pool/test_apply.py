@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
+from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,9 +27,9 @@ from controllers.pool.actions import (
 from controllers.pool.data_volumes import PRE_POPULATED, has_held_data
 from controllers.pool.pools import POOLS
 from controllers.pool.vm_snapshots import VM_RESTORES
-from controllers.pool.writes.context import Writing
-from controllers.pool.writes.creations import old_disk
+from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks, retain_replaced_disks
+from controllers.pool.writes.existing_disks import existing_disk
 from controllers.pool.writes.hooks import hold, set_in_service
 from controllers.pool.writes.retained_disks import return_disk
 from controllers.pool.writes.snapshots import restore
@@ -35,10 +37,11 @@ from controllers.pool.writes.updates import update
 from controllers.pool.writes.vms import adopt, heal, restart, unready_version
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
+from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, Forbidden
+from poolhouse.runtime.errors import Conflict, Forbidden, Invalid
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.controllers.pool.builders import a_pool, snapshot, template
 from tests.histories.client import Failpoint
@@ -448,10 +451,12 @@ def test_the_claim_of_a_retained_disk_belongs_to_its_data_volume() -> None:
         document["spec"]["template"]["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": "root-1"}}]
         volume = await create(api, DATA_VOLUMES, "root-1")
         await create(api, PVCS, "root-1", volume)
-        assert await old_disk(api, snapshot(a_pool()), document) == ""
+        assert await existing_disk(api, snapshot(a_pool()), document, ["root-1"]) == ""
         await api.delete(PVCS, HERE, "root-1")
         await create(api, PVCS, "root-1", await create(api, DATA_VOLUMES, "other"))
-        assert await old_disk(api, snapshot(a_pool()), document) == "PersistentVolumeClaim root-1", "another owner"
+        assert await existing_disk(api, snapshot(a_pool()), document, ["root-1"]) == "PersistentVolumeClaim root-1", (
+            "another owner"
+        )
 
     play(scene)
 
@@ -462,7 +467,7 @@ def test_a_disk_that_another_pool_retains_is_left_to_it(by: str, found: str) -> 
         document = {"metadata": {"name": "web-1", "namespace": HERE}, "spec": {**template()["spec"]}}
         document["spec"]["dataVolumeTemplates"] = [{"metadata": {"name": "root-1"}, "spec": {}}]
         await create(api, PVCS, "root-1", labels={meta.KEPT_BY: by})
-        assert await old_disk(api, snapshot(a_pool()), document) == found
+        assert await existing_disk(api, snapshot(a_pool()), document, ["root-1"]) == found
 
     play(scene)
 
@@ -491,7 +496,44 @@ def test_a_claim_says_whose_a_disk_is_without_the_right_to_get_data_volumes(
         owner = await create(api, VMS, "db") if owned else None
         if owned is not None:
             await create(api, PVCS, "root-1", owner, labels=labels)
-        old = await old_disk(cast(Api, Refusing()), snapshot(a_pool()), document)
+        old = await existing_disk(cast(Api, Refusing()), snapshot(a_pool()), document, ["root-1"])
         assert old == ("PersistentVolumeClaim root-1" if found else "")
+
+    play(scene)
+
+
+ADDED = "data-1"
+
+
+@pytest.mark.parametrize(
+    ("resource", "owner", "labels", "given"),
+    [
+        pytest.param(DATA_VOLUMES, "db", {}, False, id="another VM owns it"),
+        pytest.param(PVCS, "db", {}, False, id="another VM owns it, and CDI has collected its DataVolume"),
+        pytest.param(PVCS, "", {meta.KEPT_BY: "u-other"}, False, id="another pool retains it"),
+        pytest.param(PVCS, "", {meta.KEPT_BY: "u-web", meta.REPLACED: "true"}, False, id="an update has replaced it"),
+        pytest.param(DATA_VOLUMES, "web-1", {}, True, id="the VM owns it, because its template had it before"),
+        pytest.param(PVCS, "", {meta.KEPT_BY: "u-web"}, True, id="it was retained for this VM"),
+        pytest.param(PVCS, "", {}, True, id="it was provided for this VM"),
+        pytest.param(None, "", {}, True, id="there is none"),
+    ],
+)
+def test_an_update_gives_a_vm_no_disk_of_another_owner(resource: Any, owner: str, labels: Json, given: bool) -> None:
+    """The plan did not see the disk: the stores may be behind."""
+
+    async def scene(world: World, api: Api) -> None:
+        spec = template()["spec"]
+        spec["dataVolumeTemplates"].append({"metadata": {"name": "data"}, "spec": {}})
+        spec["template"]["spec"]["volumes"].append({"name": "data", "dataVolume": {"name": "data"}})
+        pool = replace(a_pool(template={"spec": spec}), namespace=HERE)
+        vm = await create_vm(api, ready=True, owner=pool.uid)
+        owners = {"web-1": {"apiVersion": VMS.api_version, "kind": VMS.kind, **vm}, "db": await create(api, VMS, "db")}
+        if resource is not None:
+            await create(api, resource, ADDED, owners.get(owner), labels=labels)
+        facts: Json = {"owner": pool, "snapshot": snapshot(pool), "templates": Templates(api)}
+        to = cast(Writing, SimpleNamespace(**{**vars(writing(api)), **facts}))
+        with nullcontext() if given else pytest.raises(Invalid, match=f"{resource.kind} {ADDED}"):
+            await update(to, Update("web-1", vm["metadata"]["uid"], 1, "", "r1", "the plan"))
+        assert (ADDED in disk_names(await api.get(VMS, HERE, "web-1"))) == given
 
     play(scene)

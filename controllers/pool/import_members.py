@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from controllers.pool.import_check import revision_of
-from controllers.pool.import_steps import Observed, Write, change_controller, identity, with_controller
-from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL
+from controllers.pool.import_steps import CannotImport, Observed, Write, change_controller, identity, with_controller
+from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL, preserves_state
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -29,11 +29,18 @@ def label_vmis(observed: Observed, members: list[Json], revisions: dict[str, str
 
 
 def adopt(observed: Observed, target: Json, members: list[Json], revisions: dict[str, str]) -> Iterator[Write]:
-    """Gives each VM its new controller in one write. The labels of the VM's template are those of the next VMI."""
+    """Gives each VM its new controller in one write. The labels of the VM's template are those of the next VMI.
+
+    Raises `CannotImport` if KubeVirt has to keep the disks of a VM first, which a paused pool does not do."""
     yield from label_vmis(observed, members, revisions)
     pool = target["metadata"]
     for vm in members:
         metadata = vm["metadata"]
+        if _loses_disks(observed, metadata):
+            raise CannotImport(
+                f"VM {metadata['name']}: it is being deleted, and KubeVirt, which keeps its disks by statePreservation,"
+                " waits while its pool is paused; take the import back with --back, and begin again when the VM is gone"
+            )
         owner = controller_reference(POOL.api_version, POOL.kind, pool["name"], pool["uid"])
         label = revisions.get(revision_of(vm))
         started = revisions.get(str(at(vm, "spec", "template", "metadata", "labels", REVISION_LABEL) or ""), label)
@@ -44,6 +51,13 @@ def adopt(observed: Observed, target: Json, members: list[Json], revisions: dict
         }
         labels = {meta.POOL: pool["name"], meta.REVISION: started}
         yield change_controller(metadata, changes, labels, "change its controller to the new pool")
+
+
+def _loses_disks(observed: Observed, vm: Json) -> bool:
+    """Whether the VM waits only for the finalizer with which KubeVirt keeps its disks."""
+    strategy = at(observed.source, "spec", "scaleInStrategy") or {}
+    waits = "deletionTimestamp" in vm and FINALIZER in (vm.get("finalizers") or ())
+    return waits and preserves_state(strategy)
 
 
 def retain(observed: Observed, target: Json) -> Iterator[Write]:

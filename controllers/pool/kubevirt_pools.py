@@ -289,7 +289,7 @@ def _autohealing(found: Conversion, spec: Json) -> None:
     path, healing = "spec.autohealing", spec.get("autohealing")
     if healing is None:
         return
-    if _preserves_state(spec.get("scaleInStrategy") or {}):
+    if preserves_state(spec.get("scaleInStrategy") or {}):
         reason = "KubeVirt keeps the disks of a VM that it replaces, by statePreservation; Poolhouse deletes them"
         found.drops_field(path, reason, healing)
         return
@@ -309,7 +309,8 @@ def _autohealing(found: Conversion, spec: Json) -> None:
     found.rename(path, healing, path, after)
 
 
-def _preserves_state(strategy: Json) -> bool:
+def preserves_state(strategy: Json) -> bool:
+    """Whether KubeVirt keeps the disks of a VM that is being deleted, before it removes its finalizer."""
     chosen = strategy.get("opportunistic") or strategy.get("proactive") or {}
     return chosen.get("statePreservation") in ("Offline", "Online")
 

@@ -138,7 +138,7 @@ CLUSTER_RULES: Mapping[str, tuple[PolicyRule, ...]] = {
             (*READ, "patch", "delete"),
             "to retain disks and delete retained ones, and to restart VMs when their new disks are ready",
         ),
-        PolicyRule("cdi.kubevirt.io", ("datasources",), FOLLOW, "to update VMs to new images of DataSources"),
+        PolicyRule("cdi.kubevirt.io", ("datasources",), FOLLOW, "to follow images, and to delete no disk of an image"),
         PolicyRule("authorization.k8s.io", ("subjectaccessreviews",), ("create",), "to ask what authors may get"),
         PolicyRule(
             "snapshot.kubevirt.io",

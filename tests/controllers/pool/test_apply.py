@@ -14,6 +14,7 @@ import pytest
 
 from controllers.pool.actions import (
     Adopt,
+    DeleteDisks,
     Heal,
     Hold,
     ReleaseDisks,
@@ -31,10 +32,11 @@ from controllers.pool.writes.context import Templates, Writing
 from controllers.pool.writes.disks import release_disks, retain_replaced_disks
 from controllers.pool.writes.existing_disks import existing_disk
 from controllers.pool.writes.hooks import hold, set_in_service
-from controllers.pool.writes.retained_disks import return_disk
+from controllers.pool.writes.retained_disks import delete_disks, return_disk
 from controllers.pool.writes.snapshots import restore
 from controllers.pool.writes.updates import update
 from controllers.pool.writes.vms import adopt, heal, restart, unready_version
+from controllers.shared.data_sources import DATA_SOURCES
 from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
 from controllers.shared.vm import disk_names
@@ -498,6 +500,41 @@ def test_a_claim_says_whose_a_disk_is_without_the_right_to_get_data_volumes(
             await create(api, PVCS, "root-1", owner, labels=labels)
         old = await existing_disk(cast(Api, Refusing()), snapshot(a_pool()), document, ["root-1"])
         assert old == ("PersistentVolumeClaim root-1" if found else "")
+
+    play(scene)
+
+
+IMAGE = {"source": {"pvc": {"name": "root-1", "namespace": HERE}}}
+
+
+@pytest.mark.parametrize(
+    ("namespace", "data_source", "stays"),
+    [
+        pytest.param("images", {"spec": IMAGE}, True, id="of another namespace"),
+        pytest.param(HERE, {"spec": {"source": {"pvc": {"name": "root-1"}}}}, True, id="of this namespace"),
+        pytest.param(
+            "images",
+            {"spec": {"source": {"dataSource": {"name": "golden", "namespace": HERE}}}, "status": IMAGE},
+            True,
+            id="by way of another DataSource",
+        ),
+        pytest.param("images", {"spec": {"source": {"pvc": {"name": "root-1"}}}}, False, id="at a claim of its own"),
+        pytest.param(HERE, {"spec": {"source": {"snapshot": {"name": "root-1"}}}}, False, id="at a snapshot"),
+    ],
+)
+def test_a_retained_disk_stays_while_a_data_source_points_at_it(namespace: str, data_source: Json, stays: bool) -> None:
+    """It is an image, from which others clone disks."""
+
+    async def scene(world: World, api: Api) -> None:
+        claim = await create(api, PVCS, "root-1", labels={meta.KEPT_BY: POOL_UID})
+        document = {"kind": DATA_SOURCES.kind, "metadata": {"name": "image", "namespace": namespace}, **data_source}
+        await api.create(DATA_SOURCES, document)
+        if "status" in data_source:
+            await api.patch(DATA_SOURCES, namespace, "image", data_source, subresource="status")
+        action = DeleteDisks("web-1", (("root-1", claim["metadata"]["uid"]),), POOL_UID, "it is old")
+        with pytest.raises(Conflict, match="in use by DataSource image") if stays else nullcontext():
+            await delete_disks(api, HERE, {}, action)
+        assert await exists(api, PVCS, "root-1") == stays
 
     play(scene)
 

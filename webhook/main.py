@@ -242,7 +242,8 @@ def _parts(
         drift = HardwareDrift(now=monotonic, macs=settings.macs)
     capacity = NodeCapacity()
     nodes.subscribe(capacity.node_changed)
-    limit = ReplicaLimit(api, settings.max_replicas, capacity, budget_seconds=budgets.limit_seconds)
+    read_settings = partial(_settings, kubevirts)
+    limit = ReplicaLimit(api, settings.max_replicas, capacity, read_settings, budget_seconds=budgets.limit_seconds)
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,

@@ -5,10 +5,12 @@ controllers create no VMs above the limit either, so a request may pass while th
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
+from time import monotonic
 
+from defaulter.instancetypes import MatchedSpecs, apply_specs
 from poolhouse.api.apimachinery.counting import count_of
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.quantity import for_people, to_fraction
@@ -19,11 +21,14 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replica_limits import annotated_limit
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kinds.warmpool import WARM_POOL
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.resource import NAMESPACES, VMIS, VMS, Resource
 from webhook.api_errors import cause_of
 from webhook.node_capacity import Capacity, NodeCapacity
+from webhook.pod_requests import SIZES, pod_requests
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
 QUOTAS = Resource("", "v1", "resourcequotas", "ResourceQuota")
@@ -39,10 +44,18 @@ Needs = Mapping[str, Fraction]
 
 
 class ReplicaLimit:
-    def __init__(self, api: Api, max_replicas: int, nodes: NodeCapacity, *, budget_seconds: float) -> None:
-        """`max_replicas` is the limit of namespaces without the annotation."""
-        self._api, self._max_replicas, self._nodes = api, max_replicas, nodes
-        self._budget_seconds = budget_seconds
+    def __init__(
+        self,
+        api: Api,
+        max_replicas: int,
+        nodes: NodeCapacity,
+        settings: Callable[[], ClusterSettings | None],
+        *,
+        budget_seconds: float,
+    ) -> None:
+        """`max_replicas` is the limit of namespaces without the annotation, and `settings` returns KubeVirt's."""
+        self._api, self._max_replicas, self._nodes, self._settings = api, max_replicas, nodes, settings
+        self._budget_seconds, self._instancetypes = budget_seconds, InstancetypeReader(api, monotonic)
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for
@@ -99,7 +112,22 @@ class ReplicaLimit:
         kind, document = _kind(request), request.object
         if kind is not None and is_scale(request):
             document = await self._api.get(Resource.of(kind), request.namespace, request.name)
-        return {} if kind is None else needs_of_vm(kind, typed(dict, document, "spec") or {})
+        if kind is None:
+            return {}
+        spec = typed(dict, document, "spec") or {}
+        return needs_of_vm(kind, spec, await self._vmi(kind, spec, request.namespace), self._settings())
+
+    async def _vmi(self, kind: Kind, spec: Json, namespace: str) -> Json:
+        """The spec of the VMIs of an object with this spec, with what their instance type gives them."""
+        if kind is REPLICA_SET:
+            return typed(dict, spec, "template", "spec") or {}
+        vm = typed(dict, spec, "template", "spec") or {}
+        vmi = typed(dict, vm, "template", "spec") or {}
+        if vm.get("instancetype") is None or not _runs(kind, spec):
+            return vmi
+        found = await self._instancetypes.read({"spec": {"instancetype": vm["instancetype"]}}, namespace)
+        sizes = {part: size for part in SIZES if (size := typed(dict, vmi, "domain", part)) is not None}
+        return apply_specs({"domain": sizes}, MatchedSpecs(found.get("instancetype")))
 
 
 def is_scale(request: AdmissionRequest) -> bool:
@@ -126,8 +154,8 @@ def _kind(request: AdmissionRequest) -> Kind | None:
     )
 
 
-def needs_of_vm(kind: Kind, spec: Json) -> Needs:
-    """What KubeVirt and CDI create at least for each VM of the object with this spec."""
+def needs_of_vm(kind: Kind, spec: Json, vmi: Json, settings: ClusterSettings | None) -> Needs:
+    """What KubeVirt and CDI create at least for each VM of the object with this spec. `vmi` is the spec of its VMIs."""
     if spec.get("ec2") is not None:
         return {}
     needs = dict[str, Fraction]()
@@ -138,12 +166,9 @@ def needs_of_vm(kind: Kind, spec: Json) -> Needs:
             claims = ("persistentvolumeclaims", "count/persistentvolumeclaims", f"count/{_DATA_VOLUMES}")
             needs |= dict.fromkeys(claims, Fraction(disks))
     if _runs(kind, spec):
-        vmi = at(spec, "template", "spec") if kind is REPLICA_SET else at(spec, "template", "spec", "template", "spec")
         needs |= dict.fromkeys(("pods", "count/pods", f"count/{VMIS.plural}.{VMIS.group}"), Fraction(1))
-        requests = at(vmi, "domain", "resources", "requests")
-        for resource in ("cpu", "memory"):
-            if (value := to_fraction(at(requests, resource))) is not None:
-                needs |= dict.fromkeys((resource, f"requests.{resource}"), value)
+        for resource, value in pod_requests(vmi, settings):
+            needs |= dict.fromkeys((resource, f"requests.{resource}"), value)
     return needs
 
 

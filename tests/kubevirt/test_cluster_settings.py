@@ -23,7 +23,13 @@ def test_the_settings_of_an_installation() -> None:
                 "arm64": {"machineType": "virt-rhel9.6.0", "emulatedMachines": ["virt*"]},
                 "defaultArchitecture": "amd64",
             },
-            "developerConfiguration": {"featureGates": ["VideoConfig"], "disabledFeatureGates": ["Sidecar"]},
+            "cpuRequest": "250m",
+            "developerConfiguration": {
+                "featureGates": ["VideoConfig"],
+                "disabledFeatureGates": ["Sidecar"],
+                "memoryOvercommit": 150,
+                "cpuAllocationRatio": 1,
+            },
             "migrations": {"allowPostCopy": True},
         },
         phase="Deployed",
@@ -41,6 +47,9 @@ def test_the_settings_of_an_installation() -> None:
         cpu_model="Haswell",
         machine_types={"arm64": "virt-rhel9.6.0"},
         emulated_machines={"arm64": ("virt*",)},
+        memory_overcommit=150,
+        cpu_allocation_ratio=1,
+        cpu_request="250m",
     )
     assert ClusterSettings.of(document) == settings
     assert ClusterSettings.of(excerpt(document)) == settings, "a client sends all that is read"

@@ -10,6 +10,7 @@ import pytest
 from defaulter.nodes import read_node
 from poolhouse.api.kinds.meta import MAX_REPLICAS
 from poolhouse.api.kinds.replicaset import REPLICA_SET
+from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Unreachable
 from poolhouse.runtime.resource import NAMESPACES, Resource
@@ -38,6 +39,8 @@ class Cluster:
         self.asked.append(resource.plural)
         if self._fails is not None:
             raise self._fails
+        if name == INSTANCETYPE["metadata"]["name"]:
+            return INSTANCETYPE
         if resource == NAMESPACES:
             return self._namespace
         if self._scaled is None:
@@ -58,7 +61,15 @@ async def reviewed(
     capacity = NodeCapacity()
     for each in nodes:
         capacity.node_changed(None, read_node(each))
-    return await ReplicaLimit(cast(Api, cluster or Cluster()), 100, capacity, budget_seconds=9).handle(asked)
+    limit = ReplicaLimit(cast(Api, cluster or Cluster()), 100, capacity, ClusterSettings, budget_seconds=9)
+    return await limit.handle(asked)
+
+
+INSTANCETYPE: Json = {
+    "apiVersion": "instancetype.kubevirt.io/v1beta1",
+    "metadata": {"name": "large"},
+    "spec": {"cpu": {"guest": 4}, "memory": {"guest": "2Gi"}},
+}
 
 
 def of(replicas: int, **spec: Any) -> Json:
@@ -178,6 +189,18 @@ RUNNING = {"running": True, "template": {"spec": {"domain": {"resources": {"requ
             quota("q", requests_memory="5Gi"),
             "allows 5Gi requests.memory, which is enough for 2 of 6 VMs",
             id="memory",
+        ),
+        pytest.param(
+            request(of(6, template={"spec": {**RUNNING, "instancetype": {"name": "large"}, "template": {}}})),
+            quota("q", requests_memory="5Gi"),
+            "allows 5Gi requests.memory, which is enough for 2 of 6 VMs",
+            id="memory of an instance type",
+        ),
+        pytest.param(
+            request(of(6, template={"spec": {**RUNNING, "instancetype": {"name": "gone"}, "template": {}}})),
+            quota("q", requests_memory="5Gi"),
+            "",
+            id="an instance type that does not exist",
         ),
         pytest.param(
             request(of(6, template={"spec": RUNNING})), quota("q", scopes=["BestEffort"], pods="5"), "", id="scopes"

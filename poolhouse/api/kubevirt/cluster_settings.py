@@ -16,6 +16,7 @@ _METADATA = ("namespace", "name", "deletionTimestamp")
 _CONFIGURATION = (
     "architectureConfiguration",
     "cpuModel",
+    "cpuRequest",
     "developerConfiguration",
     "emulatedMachines",
     "evictionStrategy",
@@ -25,7 +26,7 @@ _CONFIGURATION = (
     "permittedHostDevices",
     "vmRolloutStrategy",
 )
-_DEVELOPER_CONFIGURATION = ("featureGates", "disabledFeatureGates")
+_DEVELOPER_CONFIGURATION = ("featureGates", "disabledFeatureGates", "memoryOvercommit", "cpuAllocationRatio")
 _STATUS = ("phase", "observedKubeVirtVersion", "targetKubeVirtVersion", "operatorVersion", "defaultArchitecture")
 
 
@@ -54,6 +55,12 @@ class ClusterSettings:
     """What KubeVirt does with changes of running VMs: `LiveUpdate` or `Stage`. Unset: the release decides."""
     update_methods: frozenset[str] = frozenset()
     """How KubeVirt may move running VMs by itself: `LiveMigrate`, `Evict`"""
+    memory_overcommit: int = 100
+    """The memory of a guest as a percentage of what its Pod requests, if the VM requests none."""
+    cpu_allocation_ratio: int = 10
+    """How many virtual CPUs share a CPU, if the VM requests none."""
+    cpu_request: str = ""
+    """What the Pod requests in place of that share."""
 
     @classmethod
     def chosen(cls, kubevirts: Iterable[Json]) -> Self | None:
@@ -82,6 +89,9 @@ class ClusterSettings:
             ),
             rollout_strategy=_text(configuration, "vmRolloutStrategy"),
             update_methods=frozenset(_texts(kubevirt, "spec", "workloadUpdateStrategy", "workloadUpdateMethods")),
+            memory_overcommit=typed(int, developer, "memoryOvercommit") or 100,
+            cpu_allocation_ratio=typed(int, developer, "cpuAllocationRatio") or 10,
+            cpu_request=_text(configuration, "cpuRequest"),
         )
 
     @property

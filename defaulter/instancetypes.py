@@ -51,8 +51,9 @@ _DISK_PREFERENCES = {
     "preferredDiskCache": "cache",
     "preferredDiskIO": "io",
 }
-_CPU_FIELDS = ("model", "dedicatedCPUPlacement", "isolateEmulatorThread", "numa", "realtime", "maxSockets")
+_CPU_FIELDS = ("model", "isolateEmulatorThread", "numa", "realtime", "maxSockets")
 _INSTANCETYPE_FIELDS = {
+    "cpu.dedicatedCPUPlacement": "domain.cpu.dedicatedCpuPlacement",
     "memory.hugepages": "domain.memory.hugepages",
     "memory.maxGuest": "domain.memory.maxGuest",
     "ioThreads.supplementalPoolThreadCount": "domain.ioThreads.supplementalPoolThreadCount",

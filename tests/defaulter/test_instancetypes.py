@@ -219,7 +219,7 @@ def test_an_instance_type_sets_processors_memory_and_host_devices() -> None:
         "domain": {
             "cpu": {
                 **{"sockets": 4, "cores": 1, "threads": 1, "maxSockets": 8},
-                **{"model": "Nehalem", "dedicatedCPUPlacement": True},
+                **{"model": "Nehalem", "dedicatedCpuPlacement": True},
             },
             "memory": {"guest": "4Gi", "maxGuest": "8Gi", "hugepages": {"pageSize": "2Mi"}},
             "resources": {"requests": {"memory": "2147483648"}},

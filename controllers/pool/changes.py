@@ -56,10 +56,11 @@ class PoolChanges:
     def vm_changed(self, enqueue: Enqueue, old: VM | None, new: VM | None) -> None:
         self.metrics.vm(old, new)
         at_once = self.records.changed(old, new)
+        # A list shows another VM in place of one whose deletion the watch has missed.
+        if old is not None and (new is None or new.uid != old.uid):
+            self._vm_gone(old)
         if new is not None and (memory := self.records.memory_of_owner(new)):
             memory.deleted_vms.created(new.name)
-        elif new is None and old is not None:
-            self._vm_gone(old)
         self._note_membership(old, new)
         views = [vm for vm in (old, new) if vm is not None]
         for key in set[Key]().union(*map(_pools_of, views)):
@@ -157,15 +158,22 @@ class PoolChanges:
     def _created_object_changed(
         self, enqueue: Enqueue, old: VMSnapshot | VMRestore | None, new: VMSnapshot | VMRestore | None
     ) -> None:
-        for each in (old, new):
-            key = (each.namespace, each.pool_name) if each is not None else ("", "")
-            if each is None or (pool := self.stores.pools.get(key)) is None:
-                continue
-            if new is not None:
-                self.records.expectations.creation_observed(pool.uid, new.name)
-            elif old is not None:
-                self.records.expectations.deletion_observed(pool.uid, old.uid)
-            enqueue(key, GATHER_SECONDS)
+        for each in (view for view in (old, new) if view is not None):
+            for uid in self._pools_that_wrote(each):
+                if new is not None:
+                    self.records.expectations.creation_observed(uid, new.name)
+                elif old is not None:
+                    self.records.expectations.deletion_observed(uid, old.uid)
+            if self.stores.pools.get(key := (each.namespace, each.pool_name)) is not None:
+                enqueue(key, GATHER_SECONDS)
+
+    def _pools_that_wrote(self, each: VMSnapshot | VMRestore) -> set[str]:
+        """UIDs of the pools that may have written the object. A deleted pool is known by its VM, and another pool may
+        wait for its writes."""
+        pool = self.stores.pools.get((each.namespace, each.pool_name))
+        vm = self.stores.vms.get((each.namespace, each.vm_name))
+        owner = vm.owner_uid if vm is not None and vm.uid == each.vm_uid else ""
+        return {pool.uid, owner} if pool is not None else {owner}
 
     def revision_changed(self, enqueue: Enqueue, old: Revision | None, new: Revision | None) -> None:
         """Reconciles the pool of a revision that somebody has deleted, or whose owner somebody has removed."""

@@ -19,7 +19,7 @@ from controllers.sets.write_batches import WriteBatches
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
-from tests.controllers.pool.builders import a_pool
+from tests.controllers.pool.builders import a_pool, vm
 from tests.controllers.pool.test_apply import play
 from tests.controllers.pool.test_controller import FakeWriter, controlled
 from tests.histories.world import HERE, World
@@ -64,6 +64,35 @@ def test_a_snapshot_is_reported_when_it_is_taken(
         controller.records.memory(controller.stores.pools.all()[0])
     controller.changes.snapshot_changed(lambda key, seconds: None, old, new)
     assert recorder.told == told
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [pytest.param(None, ASKED, id="its snapshot appears"), pytest.param(TAKEN, None, id="its snapshot is gone")],
+)
+@pytest.mark.parametrize("later", [True, False], ids=["another pool has its name", "its name is free"])
+def test_the_writes_of_a_deleted_pool_are_shown(old: VMSnapshot | None, new: VMSnapshot | None, later: bool) -> None:
+    """Another pool with the names of its disks waits for them."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    of_the_deleted = vm(1, owner_uid="u-deleted")
+    controller.stores.vms.put(of_the_deleted.key, of_the_deleted)
+    if not later:
+        controller.stores.pools.drop(("default", "web"))
+    expectations = controller.records.expectations
+    expectations.expect("u-deleted", creates=["before"], deletes=["s"], now=0.0)
+    controller.changes.snapshot_changed(lambda key, seconds: None, old, new)
+    assert expectations.open("u-deleted") == (frozenset(() if new else ["before"]), frozenset(["s"] if new else ()))
+
+
+def test_a_vm_that_a_list_shows_in_place_of_another_is_a_new_one() -> None:
+    """The watch has missed the deletion of the former one, and the creation."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    former, disk = vm(2, disks=("root-0123456789-2",)), ("default", "root-0123456789-2")
+    controller.stores.collected.add(disk)
+    controller.changes.vm_changed(lambda key, seconds: None, former, vm(2, uid="u-later", disks=former.disks))
+    assert controller.stores.collected == set(), "CDI fills the disk of the new VM"
+    assert controller.records.gone_disks.names("web", [("default", "root-0123456789")], 0.0) == {"web-2"}
+    assert controller.records.memory(a_pool(1)).deleted_vms.to_check(0.0) == frozenset(), "web-2 exists"
 
 
 def test_a_snapshot_is_not_reported_when_it_is_asked_for() -> None:

@@ -91,6 +91,7 @@ class PoolController:
         self.metrics.gone(key)
         self.planner.forget(("pool", key))
         self.stores.revisions.forget(key)
+        self.stores.instancetypes.forget(key)
         self.stores.note_former_disks(key, frozenset())
         return None
 

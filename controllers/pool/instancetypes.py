@@ -9,8 +9,8 @@ A snapshot therefore has expanded revisions while VMs of a pool differ in their 
 
 import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Self
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Self
 
 from controllers.pool.revision_content import vmi_parts
 from controllers.pool.revisions import Revision
@@ -21,12 +21,34 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kubevirt.live_updates import LiveFields, read_fields
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.instancetypes import InstancetypeReader
+from poolhouse.runtime.resource import Key
 
 ReadSpecs = Callable[[Json, str], Awaitable[Json]]
 """Returns `instancetype` and `preference` of a VM in a namespace, and `unread`, which says why one is missing."""
 
 
-MAX_KNOWN = 10_000
+@dataclass
+class _OfPool:
+    """What is known of the revisions of one pool."""
+
+    specs: dict[str, MatchedSpecs] = field(default_factory=dict)
+    """by the instance type and the preference that a template names"""
+    unread: dict[str, str] = field(default_factory=dict)
+    inferred: dict[str, str] = field(default_factory=dict)
+    """by name of the revision, the matchers of its VMs"""
+    expanded: dict[str, tuple[Revision, MatchedSpecs, Revision]] = field(default_factory=dict)
+    """by name of the revision, what it became with which specs: a large template takes longer than a plan"""
+
+    def keep(self, matchers: set[str], revisions: set[str]) -> None:
+        of_matchers: tuple[dict[str, Any], ...] = self.specs, self.unread
+        of_revisions: tuple[dict[str, Any], ...] = self.inferred, self.expanded
+        for tables, names in ((of_matchers, matchers), (of_revisions, revisions)):
+            for table in tables:
+                for name in table.keys() - names:
+                    del table[name]
+
+    def copy(self) -> Self:
+        return replace(self, **{each.name: dict(getattr(self, each.name)) for each in fields(self)})
 
 
 @dataclass
@@ -35,49 +57,54 @@ class KnownInstancetypes:
     former one may be deleted."""
 
     read_specs: ReadSpecs | None = None
-    _specs: dict[tuple[str, str], MatchedSpecs] = field(default_factory=dict)
-    _unread: dict[tuple[str, str], str] = field(default_factory=dict)
-    _inferred: dict[str, str] = field(default_factory=dict)
-    """by name of the revision, the matchers of its VMs"""
-    _expanded: dict[str, tuple[Revision, MatchedSpecs, Revision]] = field(default_factory=dict)
-    """by name of the revision, what it became with which specs: a large template takes longer than a plan"""
+    _pools: dict[Key, _OfPool] = field(default_factory=dict)
+    """only of pools whose VMs have several revisions"""
 
     @classmethod
     def of(cls, api: Api) -> Self:
         return cls(InstancetypeReader(api, api.monotonic).read)
 
+    def forget(self, pool: Key) -> None:
+        self._pools.pop(pool, None)
+
     async def read(self, snapshot: PoolSnapshot) -> bool:
         """Reads what `expanded` needs for the pool: nothing while all VMs have one revision. Returns whether it has
         read, so that the pool must be observed again."""
-        has_read = False
-        if len(self._specs) + len(self._unread) + len(self._inferred) + len(self._expanded) > MAX_KNOWN:
-            for each in (self._specs, self._unread, self._inferred, self._expanded):
-                each.clear()
-        for revision in _revisions_to_expand(snapshot):
-            matchers = self._matchers(snapshot, revision)
+        has_read, revisions = False, tuple(_revisions_to_expand(snapshot))
+        if not revisions:
+            self.forget(snapshot.pool.key)
+            return False
+        known, needed = self._pools.setdefault(snapshot.pool.key, _OfPool()), set[str]()
+        for revision in revisions:
+            matchers = _matchers(known, snapshot, revision)
             if self.read_specs is None or not matchers:
                 continue
-            key = snapshot.pool.namespace, matchers
+            needed.add(matchers)
             found = await self.read_specs({"spec": json.loads(matchers)}, snapshot.pool.namespace)
-            self._unread[key] = found.get("unread") or ""
-            if not self._unread[key]:
-                self._specs[key] = MatchedSpecs(found.get("instancetype"), found.get("preference"))
+            known.unread[matchers] = found.get("unread") or ""
+            if not known.unread[matchers]:
+                known.specs[matchers] = MatchedSpecs(found.get("instancetype"), found.get("preference"))
             has_read = True
+        known.keep(needed, {each.name for each in (*snapshot.revisions, snapshot.revision)})
         return has_read
 
     async def complete(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        """The snapshot for somebody who does not read what `expanded` needs beforehand."""
-        return self.expanded(snapshot) if await self.read(snapshot) else snapshot
+        """The snapshot for somebody who does not read what `expanded` needs beforehand. Nothing is remembered, because
+        the pool may not exist."""
+        key = snapshot.pool.key
+        known = KnownInstancetypes(self.read_specs, {key: self._pools[key].copy()} if key in self._pools else {})
+        return known.expanded(snapshot) if await known.read(snapshot) else snapshot
 
     def expanded(self, snapshot: PoolSnapshot) -> PoolSnapshot:
         """The snapshot whose revisions and VMs have the fields that their instance types give."""
         found, unknown = dict[str, Revision](), dict[str, str]()
+        known = self._pools.get(snapshot.pool.key) or _OfPool()
         for each in _revisions_to_expand(snapshot):
-            key = snapshot.pool.namespace, self._matchers(snapshot, each)
-            if key in self._specs:
-                found[each.label] = self._expand(each, self._specs[key])
+            matchers = _matchers(known, snapshot, each)
+            if matchers in known.specs:
+                found[each.label] = _expand(known, each, known.specs[matchers])
             else:
-                unknown[each.label] = self._unread.get(key) or "its instance type is not known yet"
+                unknown[each.label] = known.unread.get(matchers) or "its instance type is not known yet"
         if not found and not unknown:
             return snapshot
         return replace(
@@ -88,21 +115,23 @@ class KnownInstancetypes:
             unread=unknown,
         )
 
-    def _expand(self, revision: Revision, specs: MatchedSpecs) -> Revision:
-        known = self._expanded.get(revision.name)
-        if known is None or known[0] is not revision or known[1] != specs:
-            known = self._expanded[revision.name] = revision, specs, _expand_revision(revision, specs)
-        return known[2]
 
-    def _matchers(self, snapshot: PoolSnapshot, revision: Revision) -> str:
-        """The instance type and the preference of the revision's VMs. KubeVirt replaces those that it infers from a
-        volume by their names when it stores a VM. Empty if no VM tells them."""
-        if all(each.get("name") for each in json.loads(revision.matchers).values() if each):
-            return revision.matchers
-        named = {vm.matchers for vm in snapshot.active if vm.revision == revision.label and vm.matchers}
-        if len(named) == 1:
-            self._inferred[revision.name] = named.pop()
-        return self._inferred.get(revision.name, "")
+def _expand(of: _OfPool, revision: Revision, specs: MatchedSpecs) -> Revision:
+    known = of.expanded.get(revision.name)
+    if known is None or known[0] is not revision or known[1] != specs:
+        known = of.expanded[revision.name] = revision, specs, _expand_revision(revision, specs)
+    return known[2]
+
+
+def _matchers(of: _OfPool, snapshot: PoolSnapshot, revision: Revision) -> str:
+    """The instance type and the preference of the revision's VMs. KubeVirt replaces those that it infers from a volume
+    by their names when it stores a VM. Empty if no VM tells them."""
+    if all(each.get("name") for each in json.loads(revision.matchers).values() if each):
+        return revision.matchers
+    named = {vm.matchers for vm in snapshot.active if vm.revision == revision.label and vm.matchers}
+    if len(named) == 1:
+        of.inferred[revision.name] = named.pop()
+    return of.inferred.get(revision.name, "")
 
 
 def _revisions_to_expand(snapshot: PoolSnapshot) -> Iterator[Revision]:

@@ -82,7 +82,10 @@ async def observed(
 ) -> PoolSnapshot:
     pool = a_pool(1, maxUnavailable=1, updateStrategy={"proactive": {"liveUpdate": choice}})
     found = snapshot(pool, it, cluster=CLUSTER, revision=wanted, revisions=(was, wanted))
-    return await (known or KnownInstancetypes(catalogue)).complete(found)
+    if known is None:
+        return await KnownInstancetypes(catalogue).complete(found)
+    await known.read(found)
+    return known.expanded(found)
 
 
 def reasons(of: PoolSnapshot) -> dict[str, str]:
@@ -232,3 +235,22 @@ async def test_nothing_is_read_while_all_vms_have_one_revision_and_for_a_strateg
     known = KnownInstancetypes(unexpected)
     await observed(SMALL, LARGE, running(LARGE, LARGE, guest(2, 2)), known)
     await observed(SMALL, LARGE, running(SMALL, SMALL), known, choice="Never")
+
+
+async def test_a_pool_keeps_what_its_revisions_need() -> None:
+    known, fresh = KnownInstancetypes(catalogue), KnownInstancetypes(catalogue)
+    inferred = revision(3, {"inferFromVolume": "root"})
+    await observed(inferred, LARGE, running(inferred, inferred, matchers=matchers_of({"instancetype": NAMED})), known)
+    for each in (known, fresh):
+        await observed(LARGE, SMALL, running(LARGE, LARGE), each)
+    assert known == fresh != KnownInstancetypes(catalogue)
+    await observed(LARGE, SMALL, running(SMALL, SMALL), known)
+    assert known == KnownInstancetypes(catalogue), "all VMs have one revision"
+
+
+async def test_a_plan_of_somebody_is_not_remembered() -> None:
+    """The pool of a dry run may have any name, and may not exist."""
+    known = KnownInstancetypes(catalogue)
+    found = snapshot(a_pool(1), running(SMALL, SMALL), cluster=CLUSTER, revision=LARGE, revisions=(SMALL, LARGE))
+    assert (await known.complete(found)).unread == {}
+    assert known == KnownInstancetypes(catalogue)

@@ -107,11 +107,11 @@ def unknown_limit(namespace: str) -> int | None:
 def enqueue_after_changes(
     limits: ReplicaLimits | None, store: Store[Any], enqueue: Callable[[Key, float], None]
 ) -> None:
-    """Enqueues the objects of a namespace when its limit changes."""
+    """Enqueues the objects of a namespace when its limit changes. The store has an index `namespace`."""
 
     def changed(namespace: str) -> None:
-        for key in [key for key in store.keys() if key[0] == namespace]:  # noqa: SIM118
-            enqueue(key, 0.0)
+        for each in store.by("namespace", namespace):
+            enqueue(each.key, 0.0)
 
     if limits is not None:
         limits.subscribe(changed)

@@ -106,5 +106,5 @@ async def test_scaling_works_while_the_webhook_is_down(admission: Admission, nam
 
     await eventually(refused)
     await scaled(api, namespace, 7)
-    with pytest.raises(ApiError, match="must be at most maxReplicas"):
+    with pytest.raises(ApiError, match=r"must be at most 7 \(maxReplicas\), not 8"):
         await scaled(api, namespace, 8)

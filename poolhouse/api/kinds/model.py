@@ -38,6 +38,12 @@ class Rule:
     holds: Callable[[Any], bool]
     field: str = ""
     """path of the reported field, such as `.spec.replicas`; empty for the value itself"""
+    told: tuple[str, Callable[[Any], str]] | None = None
+    """a CEL expression and a function that say the message with values of the object"""
+
+    def message_for(self, value: Any) -> str:
+        """The message about a value for which the rule does not hold."""
+        return self.told[1](value) if self.told is not None else self.message
 
 
 class Model(BaseModel):
@@ -82,6 +88,20 @@ class AtomicModel(Model):
     """Base of models whose values server-side apply replaces as a whole."""
 
     model_config = ConfigDict(json_schema_extra={"x-kubernetes-map-type": "atomic"})
+
+
+def no_more_than(field: str, most: str) -> Rule:
+    """A number of the object is at most another one, which may be missing."""
+    return Rule(
+        cel=f"!has(self.{most}) || self.{field} <= self.{most}",
+        message=f"must be at most {most}",
+        holds=lambda value: not has(value, most) or (value.get(field) or 0) <= value[most],
+        field=f".{field}",
+        told=(
+            f"'must be at most ' + string(self.{most}) + ' ({most}), not ' + string(self.{field})",
+            lambda value: f"must be at most {value[most]} ({most}), not {value[field]}",
+        ),
+    )
 
 
 def has(value: Json, field: str) -> bool:

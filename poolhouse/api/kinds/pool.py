@@ -24,6 +24,7 @@ from poolhouse.api.kinds.model import (
     Tuple,
     has,
     list_map,
+    no_more_than,
 )
 from poolhouse.api.kinds.pool_analysis import CheckStatus
 from poolhouse.api.kinds.pool_lifecycle import FailureDomains, LifecycleHook, MaintenanceWindow, RetainedDisks
@@ -122,12 +123,7 @@ class PoolSpec(Model):
             holds=lambda value: not 0 < (typed(int, value, "maxLifetimeSeconds") or 0) < DAY_SECONDS,
             field=".maxLifetimeSeconds",
         ),
-        Rule(
-            cel="!has(self.maxReplicas) || self.replicas <= self.maxReplicas",
-            message="must be at most maxReplicas",
-            holds=lambda value: not has(value, "maxReplicas") or (value.get("replicas") or 0) <= value["maxReplicas"],
-            field=".replicas",
-        ),
+        no_more_than("replicas", "maxReplicas"),
     )
 
     hints: ClassVar[Mapping[str, str]] = {

@@ -105,6 +105,8 @@ def _private(key: Any) -> bool:
 
 def _validation(rule: Rule) -> Json:
     found = {"rule": rule.cel, "message": rule.message}
+    if rule.told is not None:
+        found["messageExpression"] = rule.told[0]
     # The API server rejects a fieldPath in metadata.
     if rule.field and not rule.field.startswith(".metadata"):
         found["fieldPath"] = rule.field

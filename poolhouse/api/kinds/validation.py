@@ -123,7 +123,7 @@ def _rule_errors(schema: Json, value: Any, path: str, is_typed: bool) -> Iterato
             yield from _rule_errors(schema.get("items", {}), item, f"{path}[{index}]", is_typed)
     for rule in schema.get("x-rules", ()):
         if not _holds(rule, value, is_typed):
-            yield Problem(path + rule.field, rule.message)
+            yield Problem(path + rule.field, rule.message_for(value))
 
 
 def _holds(rule: Rule, value: Json, is_typed: bool) -> bool:

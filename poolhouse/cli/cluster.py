@@ -154,6 +154,13 @@ def _first(group: ExceptionGroup[ApiError]) -> ApiError:
     return _first(inner) if isinstance(inner, ExceptionGroup) else inner
 
 
+def stack_of(kubeconfig: Path | None) -> Path | None:
+    """The directory of the embedded stack that wrote this kubeconfig, or None."""
+    if kubeconfig is None or not (kubeconfig.parent / "endpoints.json").is_file():
+        return None
+    return kubeconfig.parent if (kubeconfig.parent / "logs").is_dir() else None
+
+
 def _stopped_stack(kubeconfig: Path) -> Path | None:
     """Returns the directory of the stopped embedded stack that wrote this kubeconfig, or None."""
     if not os.access(kubeconfig.parent / "status.json", os.F_OK):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.cluster import Cluster, cluster_options, stack_of
 from poolhouse.cli.output import Failed, echo, is_structured, output_option, print_structured, style
 from poolhouse.cli.service_facts import brief_checks, observe, observe_installation
 from poolhouse.cli.service_health import Check, Verdict, failed, judge, summarize
@@ -45,7 +45,7 @@ def doctor(cluster: Cluster, output: str) -> None:
 async def check(api: Api, cluster: Cluster) -> list[Check]:
     from poolhouse.cli.installation import judge_installation
 
-    facts = await observe(api, cluster.namespace, cluster.timeout_seconds)
+    facts = await observe(api, cluster.namespace, cluster.timeout_seconds, stack_of(cluster.kubeconfig))
     installation = await observe_installation(api, facts.home, cluster.timeout_seconds)
     return [*judge(facts), *judge_installation(facts, installation)]
 

@@ -27,6 +27,8 @@ from poolhouse.runtime.errors import (
 from poolhouse.runtime.resource import DEPLOYMENTS, KUBEVIRTS, LEASES, VMS, Resource
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from poolhouse.cli.installation import Installation
     from poolhouse.runtime.api import Api
 
@@ -44,13 +46,14 @@ async def brief_checks(api: Api, namespace: str) -> list[Check]:
     return judge(await observe(api, namespace, BRIEF_SECONDS))
 
 
-async def observe(api: Api, namespace: str, seconds: float) -> Facts:
+async def observe(api: Api, namespace: str, seconds: float, stack: Path | None = None) -> Facts:
+    """`stack` is the directory of the embedded stack, if the cluster is one."""
     claim, vm, (home, lease, now) = await asyncio.gather(
         seen(_dry_run_of_claim(api, namespace), seconds),
         seen(api.create(VMS, _vm(namespace), dry_run=True), seconds),
         _lease(api, seconds),
     )
-    return Facts(namespace, home, now, claim, vm, lease)
+    return Facts(namespace, home, now, claim, vm, lease, str(stack or ""))
 
 
 async def seen(answer: Awaitable[T], seconds: float) -> Seen[T]:

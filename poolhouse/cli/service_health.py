@@ -70,6 +70,8 @@ class Facts:
     vm: Seen[Json]
     """the dry run of a VM"""
     lease: Seen[Json]
+    stack: str = ""
+    """the directory of the embedded stack that runs the services; empty if they are Pods"""
 
 
 def judge(facts: Facts) -> list[Check]:
@@ -188,6 +190,8 @@ def controllers(facts: Facts) -> Check:
 
 
 def _pods(facts: Facts, component: str) -> str:
+    if facts.stack:
+        return f"look at {facts.stack}/logs/{component}.log and `poolhouse status --dir {facts.stack}`"
     return f"look at its Pods with `kubectl get pods -n {facts.home} -l {meta.COMPONENT}={component}`"
 
 

@@ -19,7 +19,7 @@ import yaml
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.cluster import Cluster, cluster_options, stack_of
 from poolhouse.cli.output import Failed, echo, output_option, print_result
 
 if TYPE_CHECKING:
@@ -109,7 +109,8 @@ def support_bundle(cluster: Cluster, file: Path | None, output: str) -> None:
     target = file or Path(f"{name}.tar.gz")
     if not target.parent.is_dir() or target.is_dir():
         raise Failed(f"{target} cannot be written: {target.parent} is no directory, or {target} is one")
-    stack_pages = _pages_of_stack(cluster.kubeconfig.parent) if cluster.kubeconfig else []
+    stack = stack_of(cluster.kubeconfig)
+    stack_pages = _pages_of_stack(stack) if stack is not None else []
     pages, problems = cluster.run(lambda api: collect(api, lambda text: echo(text, err=True), in_pods=not stack_pages))
     pages += stack_pages
     pages.append(Page("versions.yaml", _yaml({"poolhouse": version("poolhouse")})))
@@ -210,11 +211,9 @@ async def _log(api: Api, pods: Resource, namespace: str, name: str) -> Page:
 
 
 def _pages_of_stack(directory: Path) -> list[Page]:
-    """Returns the logs and the status of the embedded stack, if the kubeconfig is in its directory."""
-    logs = directory / "logs"
-    if not (directory / "endpoints.json").is_file() or not logs.is_dir():
-        return []
-    pages = [Page(f"logs/{path.name}", _tail(path)) for path in sorted(logs.iterdir()) if path.is_file()]
+    """Returns the logs and the status of the embedded stack."""
+    logs = sorted((directory / "logs").iterdir())
+    pages = [Page(f"logs/{path.name}", _tail(path)) for path in logs if path.is_file()]
     status = directory / "status.json"
     return [*pages, Page("stack.json", status.read_text())] if status.is_file() else pages
 

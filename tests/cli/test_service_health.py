@@ -80,6 +80,21 @@ def test_a_poolhouse_that_works_has_no_line() -> None:
 
 
 @pytest.mark.parametrize(
+    ("stack", "where"),
+    [
+        pytest.param(
+            "", "`kubectl get pods -n poolhouse-system -l app.kubernetes.io/component=webhook`", id="a cluster"
+        ),
+        pytest.param(
+            "/tmp/lab", "/tmp/lab/logs/webhook.log and `poolhouse status --dir /tmp/lab`", id="an embedded stack"
+        ),
+    ],
+)
+def test_the_remedy_says_where_the_service_runs(stack: str, where: str) -> None:
+    assert where in webhook(facts(claim=down("pools.poolhouse.dev"), stack=stack)).remedy
+
+
+@pytest.mark.parametrize(
     ("answer", "verdict", "said"),
     [
         pytest.param(down("pools.poolhouse.dev"), "failed", f"fails: {REFUSED}", id="the webhook is down"),

@@ -18,6 +18,7 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import describe_end
 from controllers.replicaset.plan import plan as replica_set_plan
+from controllers.shared.evictions import treatment_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from controllers.warmpool.decisions import DELETED_BY_OTHER
@@ -46,6 +47,7 @@ def pool_facts(snapshot: PoolSnapshot, name: str, at: datetime | None = None) ->
         yield from _state(snapshot, vm, now)
         yield from _plans(snapshot, vm, now)
         yield from _healing(snapshot.pool, name)
+        yield from _evictions(snapshot, vm)
 
 
 def _obstacles(snapshot: PoolSnapshot, vm: VM) -> Iterator[str]:
@@ -114,6 +116,18 @@ def _healing(pool: Pool, name: str) -> Iterator[str]:
     for healed in healing.vms:
         if healed.name == name:
             yield f"it was replaced {count_noun(healed.attempts, 'time')}; not again before {healed.not_before}"
+
+
+def _evictions(snapshot: PoolSnapshot, vm: VM) -> Iterator[str]:
+    """Why a drain of the VM's node waits for it, or does not wait where it should."""
+    if vm.vmi is None or not vm.vmi.running:
+        return
+    if vm.vmi.eviction_strategy == "LiveMigrate" and (why := vm.vmi.guest.not_migratable):
+        yield f"KubeVirt refuses its eviction by evictionStrategy LiveMigrate, because it cannot be migrated: {why}"
+    elif treatment_of(vm.vmi, snapshot.cluster) != "Move":
+        for each in snapshot.pool.status.conditions:
+            if each.type == "EvictionBudgetFailure" and each.status == "True":
+                yield f"evictions of VMs of its pool: {each.message}"
 
 
 def _run_state(vm: VM) -> Iterator[str]:

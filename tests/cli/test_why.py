@@ -13,6 +13,7 @@ from controllers.shared.vmi import VMI
 from controllers.warmpool.decisions import DELETED_BY_OTHER
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.live_updates import RunningGuest
 from poolhouse.cli.output import Failed
 from poolhouse.cli.past import (
     Identity,
@@ -29,7 +30,7 @@ from poolhouse.cli.past import (
 from poolhouse.cli.vm_facts import claim_facts, pool_facts, who_deleted
 from poolhouse.cli.why import _lines, parse_reference
 from poolhouse.cli.why_vm import choose
-from tests.controllers.pool.builders import a_pool, halted, snapshot, vm
+from tests.controllers.pool.builders import a_pool, halted, snapshot, vm, vmi
 
 
 @pytest.mark.parametrize(
@@ -93,6 +94,33 @@ def test_what_the_data_volume_of_a_vm_says(name: str, ready: bool, said: list[st
     vms = [vm(number, ready=ready) for number in (1, 2)]
     found = replace(snapshot(2, *vms), unready_disks={"root-1": DiskState("Pending", "too small")})
     assert [fact for fact in pool_facts(found, name) if "DataVolume" in fact] == said
+
+
+BLOCKED = {"type": "EvictionBudgetFailure", "status": "True", "message": "a drain must wait"}
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        pytest.param(
+            {"eviction_strategy": "LiveMigrate", "guest": RunningGuest(not_migratable="a GPU")},
+            "KubeVirt refuses its eviction by evictionStrategy LiveMigrate, because it cannot be migrated: a GPU",
+            id="KubeVirt cannot move it",
+        ),
+        pytest.param(
+            {"eviction_strategy": "None"},
+            "evictions of VMs of its pool: a drain must wait",
+            id="the PodDisruptionBudget of its pool allows none",
+        ),
+        pytest.param({"eviction_strategy": "LiveMigrate"}, "", id="KubeVirt moves it"),
+        pytest.param({"eviction_strategy": "None", "phase": "Scheduling"}, "", id="it does not run yet"),
+    ],
+)
+def test_why_a_drain_waits_is_said(facts: Json, said: str) -> None:
+    found = a_pool(1, status={"conditions": [BLOCKED]})
+    run = vmi("web-1", **{"phase": "Running", **facts})
+    about = [each for each in pool_facts(snapshot(found, vm(1, vmi=run)), "web-1") if "eviction" in each]
+    assert about == [said] * bool(said)
 
 
 def test_that_healing_is_off_is_said() -> None:

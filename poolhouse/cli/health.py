@@ -3,7 +3,7 @@ Reconciling and Stalled, as kstatus and the scripts for Argo CD do."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -57,8 +57,14 @@ def format_age(document: Json, now: datetime) -> str:
     return format_duration((now - parse_time(created)).total_seconds())
 
 
-def _notes(conditions: Mapping[str, Json]) -> Iterator[str]:
-    yield from (_format(conditions[name]) for name in NOTED if holds(conditions, name))
+def notes(document: Json, kinds: Iterable[str]) -> Iterator[str]:
+    """The reasons and messages of these conditions, if they are True."""
+    found = {each["type"]: each for each in (document.get("status") or {}).get("conditions") or ()}
+    yield from _notes(found, kinds)
+
+
+def _notes(conditions: Mapping[str, Json], kinds: Iterable[str] = NOTED) -> Iterator[str]:
+    yield from (_format(conditions[name]) for name in kinds if holds(conditions, name))
 
 
 def _format(condition: Json) -> str:

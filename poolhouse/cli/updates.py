@@ -10,7 +10,7 @@ from poolhouse.api.apimachinery.counting import count_noun, count_verb
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.conflicts import again_if_changed
-from poolhouse.cli.health import assess
+from poolhouse.cli.health import assess, notes
 from poolhouse.cli.output import Failed
 from poolhouse.cli.pools import get_pool
 
@@ -32,6 +32,8 @@ STEP_REASONS = (PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE)
 """reasons of an update that waits at a step, which a user can end"""
 State = Literal["Complete", "Progressing", "Failed"]
 
+NOT_DONE = ("RevisionLost", "ReferencesRefused")
+"""conditions that say what an update did not do"""
 UNOBSERVED = "the controller has not observed the change yet"
 
 
@@ -102,10 +104,12 @@ def progress(document: Json) -> tuple[State, str]:
         return "Progressing", f"{name}: {UNOBSERVED}"
     match health.state:
         case "Healthy":
-            return "Complete", f"{name}: {_complete(document)}"
+            return "Complete", f"{name}: {'; '.join((_complete(document), *notes(document, NOT_DONE)))}"
         case "Degraded":
             return "Failed", f"{name}: {health.message}"
-    return "Progressing", f"{name}: {_remaining(document, health.message)}"
+    remaining = _remaining(document, health.message)
+    missing = (each for each in notes(document, NOT_DONE) if each not in remaining)
+    return "Progressing", f"{name}: {'; '.join((remaining, *missing))}"
 
 
 def _remaining(document: Json, health: str) -> str:

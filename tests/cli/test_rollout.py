@@ -97,6 +97,21 @@ def test_progress(document: dict[str, Any], state: str, words: str) -> None:
     assert (found, words in said) == (state, True), said
 
 
+LOST_RIGHT = {
+    "type": "ReferencesRefused",
+    "status": "True",
+    "reason": "ReferencesRefused",
+    "message": "disk root: anna may not get it",
+}
+
+
+@pytest.mark.parametrize("conditions", [COMPLETE, GOING], ids=["complete", "in progress"])
+def test_progress_says_that_an_update_leaves_an_image_out(conditions: list[Any]) -> None:
+    assert "anna may not get it" not in progress(pool(conditions=conditions))[1]
+    said = progress(pool(conditions=[*conditions, LOST_RIGHT]))[1]
+    assert said.count("ReferencesRefused: disk root: anna may not get it") == 1
+
+
 STEPPED = {"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": 2}]}}
 ABORTED = {"revision": "web-b", "aborted": {"reason": "Aborted", "message": "a user", "time": ago(60)}}
 

@@ -301,7 +301,7 @@ def _requested(server: str, document: Json) -> Json:
 def _recorded(document: Json) -> Json:
     found = recorded(document)
     if found is None:
-        raise click.UsageError("the VM has no record; give the present defaulter with --server")
+        raise Failed("the VM has no record of its hardware; give the present defaulter with --server")
     return found
 
 

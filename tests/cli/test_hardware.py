@@ -409,8 +409,9 @@ def test_a_server_that_answers_without_a_domain_is_not_a_defaulter(tmp_path: Pat
 
 def test_without_a_record_the_other_side_must_be_named(tmp_path: Path) -> None:
     result = diff(tmp_path, vm(RICH), "--against", "http://127.0.0.1:9")
-    assert result.exit_code == 2
-    assert "--server" in result.output
+    assert result.exit_code == 1
+    assert "the VM has no record of its hardware; give the present defaulter with --server" in result.output
+    assert "Usage" not in result.output
 
 
 def test_a_defaulter_that_is_away_is_unreachable(tmp_path: Path) -> None:

@@ -42,6 +42,11 @@ class Question:
     with_labels: Mapping[str, str | None] = field(default_factory=dict)
     with_policies: tuple[Json, ...] = ()
 
+    @property
+    def supposes(self) -> bool:
+        """Whether the question is about assumed labels or policies."""
+        return bool(self.with_labels or self.with_policies or self.labels is not None)
+
 
 def parse_question(document: Json) -> Question:
     """Parses a request. Raises `QueryError` if the request is invalid."""
@@ -76,7 +81,28 @@ class PolicyExplainer:
             **explain(labels, namespace_labels, state.with_policies(question.with_policies)),
             "stamped": at(vmi, "metadata", "labels", meta.MIGRATION_POLICY),
             "halted": halted,
-            "supposed": bool(question.with_labels or question.with_policies or question.labels is not None),
+            "supposed": question.supposes,
+        }
+
+    async def explain_by_label(self, question: Question, error: Forbidden) -> Json:
+        """The answer for a user who may get the VMI, and not what decides about it: a RoleBinding gives no right to
+        list policies. Raises the error if no label of a VMI has the answer."""
+        vmi, halted = ({}, True) if question.supposes else await self._vmi(question, None)
+        if halted:
+            raise error
+        name = at(vmi, "metadata", "labels", meta.MIGRATION_POLICY)
+        return {
+            "namespace": question.namespace,
+            "name": question.name,
+            "policy": name,
+            "reason": f"the label {meta.MIGRATION_POLICY} of its VMI names {'it' if name else 'none'}",
+            "candidates": [],
+            "others": [],
+            "settings": {},
+            "notes": [f"{error.message}: you cannot see the other policies and the settings"],
+            "stamped": name,
+            "halted": False,
+            "supposed": False,
         }
 
     async def cluster_state(self, token: str | None = None) -> ClusterState:

@@ -60,7 +60,10 @@ def explain(
 ) -> None:
     """Print the winning policy of VM (NAME, vmi/NAME or vm/NAME), the other matches, and the effective settings.
 
-    Policies of --with-policy are assumed to be applied with `kubectl apply`."""
+    Policies of --with-policy are assumed to be applied with `kubectl apply`. Without the right to list policies in the
+    whole cluster, you see the policy that the label of the VMI names.
+    """
+    from poolhouse.runtime.errors import Forbidden
     from webhook.explain import PolicyExplainer, parse_question
     from webhook.models import QueryError
 
@@ -69,8 +72,12 @@ def explain(
     manifests = _policies(sources)
 
     async def answered(api: Api) -> Json:
+        explainer = PolicyExplainer(api)
         checked = parse_question({**asked, "withPolicies": await _applied(api, manifests)})
-        return await PolicyExplainer(api).explain(checked)
+        try:
+            return await explainer.explain(checked)
+        except Forbidden as error:
+            return await explainer.explain_by_label(checked, error)
 
     try:
         parse_question(asked)  # which refuses invalid names and labels before a cluster is looked for
@@ -240,7 +247,7 @@ def _lines(answer: Json, others: bool) -> Iterator[str]:
             yield f"     {each['reason']}"
     for each in answer["others"] if others else ():
         yield f"  -  {each['name']}: {each['reason']}"
-    width = max(map(len, answer["settings"]))
+    width = max(map(len, answer["settings"]), default=0)
     for name, setting in answer["settings"].items():
         yield f"  {name:<{width}}  {_format(setting['value']):<8}  {_source(setting)}"
     for note in answer["notes"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
@@ -11,13 +12,15 @@ import yaml
 from click.testing import CliRunner
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kinds.meta import MIGRATION_POLICY
 from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
 from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed
 from poolhouse.cli.policy import _applied, _label, _lines, _not_found, _policies
-from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import Resource
 from tests.kinds.policies import policy
+from webhook.explain import PolicyExplainer, parse_question
 
 
 @pytest.mark.parametrize(
@@ -124,6 +127,57 @@ def test_a_halted_vm_would_use_a_policy() -> None:
     lines = list(_lines(told, others=False))
     assert lines[0] == "shop/web would use gpu, if it ran: no other policy matches"
     assert not any(line.startswith("note:") for line in lines)
+
+
+class OneNamespace:
+    """An API for a user with a RoleBinding, who may get VMs and VMIs."""
+
+    def __init__(self, vmi: Json | None) -> None:
+        self._vmi = vmi
+
+    async def request(self, method: str, path: str, **_: Any) -> Json:
+        match path.split("/")[-2:]:
+            case ["virtualmachineinstances", _] if self._vmi is not None:
+                return self._vmi
+            case ["virtualmachineinstances", _]:
+                raise NotFound("not found", status=404)
+            case ["virtualmachines", _]:
+                return {"spec": {"template": {}}}
+        raise Forbidden('migrationpolicies is forbidden: User "anna" cannot list it', status=403)
+
+
+def seen_by_tenant(vmi: Json | None, **more: Any) -> list[str]:
+    """What `policy explain` prints for the VMI, or for a halted VM."""
+
+    async def asked() -> Json:
+        explainer = PolicyExplainer(OneNamespace(vmi))  # type: ignore[arg-type]
+        question = parse_question({"namespace": "shop", "name": "web", **more})
+        try:
+            return await explainer.explain(question)
+        except Forbidden as error:
+            return await explainer.explain_by_label(question, error)
+
+    return list(_lines(asyncio.run(asked()), others=True))
+
+
+def test_a_user_who_may_not_list_policies_sees_what_the_label_names() -> None:
+    lines = seen_by_tenant({"metadata": {"labels": {MIGRATION_POLICY: "gold"}}, "status": {"phase": "Running"}})
+    assert lines[0] == f"shop/web uses gold: the label {MIGRATION_POLICY} of its VMI names it"
+    assert 'User "anna" cannot list it: you cannot see the other policies' in lines[1]
+    lines = seen_by_tenant({"metadata": {}, "status": {"phase": "Running"}})
+    assert lines[0] == f"shop/web uses no policy: the label {MIGRATION_POLICY} of its VMI names none"
+
+
+@pytest.mark.parametrize(
+    ("vmi", "more"),
+    [
+        pytest.param(None, {}, id="a halted VM has no label"),
+        pytest.param({"metadata": {}}, {"withLabels": {"gpu": "nvidia"}}, id="nor has a label that is assumed"),
+    ],
+)
+def test_without_a_label_the_right_is_missing(vmi: Json | None, more: Json) -> None:
+    with pytest.raises(Forbidden, match="migrationpolicies is forbidden"):
+        seen_by_tenant(vmi, **more)
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ APP, LAUNCHER = "kubevirt.io", "virt-launcher"
 RELEASES_UNREADY = "AlwaysAllow"
 """the value of `unhealthyPodEvictionPolicy`"""
 
-Treatment = Literal["Stop", "Move", "Unknown"]
+Treatment = Literal["Stop", "Move", "Undecided", "Unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +130,12 @@ def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) 
 
 
 def treatment_of(vmi: VMI, cluster: ClusterSettings | None) -> Treatment:
-    """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none."""
-    return treatment(vmi.eviction_strategy, "LiveMigratable" in vmi.conditions, cluster)
+    """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none.
+
+    It is undecided if it depends on whether KubeVirt can migrate the VMI, which KubeVirt says once the guest runs.
+    Until then the Pod is not ready, and no PodDisruptionBudget of ours delays its eviction."""
+    migratable, strategy = "LiveMigratable" in vmi.conditions, vmi.eviction_strategy
+    undecided = not migratable and not vmi.guest.not_migratable
+    if undecided and treatment(strategy, True, cluster) != treatment(strategy, False, cluster):
+        return "Undecided"
+    return treatment(strategy, migratable, cluster)

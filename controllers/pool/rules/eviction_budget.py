@@ -88,9 +88,10 @@ NO_BUDGET: tuple[tuple[Callable[[PoolSnapshot], str], PoolReason | None], ...] =
 
 
 def _treatments(snapshot: PoolSnapshot) -> set[Treatment]:
-    """What an eviction does to the VMs that run, or to those that are to run."""
+    """What an eviction does to the VMs that run, or to those that are to run. The start of a VM changes neither the
+    budget nor the condition while it is undecided whether the VM can be migrated."""
     of_template = treatment(text(snapshot.pool.spec.template, *_STRATEGY), True, snapshot.cluster)
-    return {each for each, vmis in _running(snapshot).items() if vmis} or {of_template}
+    return {each for each, vmis in _running(snapshot).items() if vmis and each != "Undecided"} or {of_template}
 
 
 def _available_elsewhere(snapshot: PoolSnapshot) -> int:
@@ -117,7 +118,7 @@ def meant_to_run(snapshot: PoolSnapshot) -> int:
 @once
 def _running(snapshot: PoolSnapshot) -> Mapping[Treatment, Sequence[VMI]]:
     """The VMIs of the pool's VMs, by what an eviction does to them."""
-    found: dict[Treatment, list[VMI]] = {"Stop": [], "Move": [], "Unknown": []}
+    found: dict[Treatment, list[VMI]] = {"Stop": [], "Move": [], "Undecided": [], "Unknown": []}
     for vm in snapshot.vms:
         if vm.vmi is not None and not (vm.vmi.final or vm.vmi.deleting):
             found[treatment_of(vm.vmi, snapshot.cluster)].append(vm.vmi)

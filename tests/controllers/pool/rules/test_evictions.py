@@ -21,6 +21,7 @@ from controllers.shared.vm import VM
 from controllers.shared.vmi import parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
+from poolhouse.api.kubevirt.live_updates import RunningGuest
 from tests.controllers.pool.builders import (
     NOW,
     OLD,
@@ -47,6 +48,17 @@ def running(ordinal: int, strategy: str = "", **of_vmi: Any) -> VM:
 
 FOUR = tuple(map(running, range(1, 5)))
 MOVED = running(1, "LiveMigrate")
+IF_POSSIBLE = "LiveMigrateIfPossible"
+STARTS = running(4, IF_POSSIBLE, ready=False)
+"""KubeVirt does not say yet whether it can migrate the VM."""
+
+
+def movable(ordinal: int) -> VM:
+    return running(ordinal, IF_POSSIBLE, conditions=frozenset({"LiveMigratable"}))
+
+
+def fixed(ordinal: int) -> VM:
+    return running(ordinal, IF_POSSIBLE, guest=RunningGuest(not_migratable="a host device"))
 
 
 def seen(*vms: VM, budgets: tuple[EvictionBudget, ...] | None = (), replicas: int = 4, **spec: Any) -> PoolSnapshot:
@@ -91,6 +103,8 @@ NO_KUBEVIRT = (
     [
         pytest.param(seen(*FOUR), [("", 3)], id="all but maxUnavailable must stay"),
         pytest.param(seen(*FOUR, maxUnavailable="50%"), [("", 2)], id="a percentage of the replicas"),
+        pytest.param(seen(*map(movable, (1, 2, 3)), STARTS), [], id="the start of a VM that can be migrated"),
+        pytest.param(seen(*map(fixed, (1, 2, 3)), STARTS, budgets=(budget(),)), [], id="and of one that cannot"),
         pytest.param(seen(*FOUR, budgets=(budget(),)), [], id="it is in step"),
         pytest.param(seen(*FOUR, budgets=(budget(least=2),)), [("u-web", 3)], id="the pool has grown"),
         pytest.param(seen(*FOUR, budgets=(budget(least=None),)), [("u-web", 3)], id="somebody wrote a percentage"),
@@ -207,6 +221,18 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             PoolReason.NO_EVICTION_BUDGET_FAILURE,
             "",
             id="KubeVirt's webhook denies the eviction of these VMs before any budget is asked",
+        ),
+        pytest.param(
+            seen(*map(movable, (1, 2, 3)), STARTS, budgets=(budget("mine", "", app="shop"),)),
+            PoolReason.NO_EVICTION_BUDGET_FAILURE,
+            "",
+            id="a VM that starts can probably be migrated, as the others",
+        ),
+        pytest.param(
+            seen(*map(fixed, (1, 2, 3)), STARTS, budgets=(budget("mine", "", app="shop"),)),
+            PoolReason.FOREIGN_EVICTION_BUDGET,
+            TWO,
+            id="or cannot, as the others",
         ),
         pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, UNREADABLE, id="no right"),
         pytest.param(

@@ -77,6 +77,8 @@ class WorkerProcess:
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
+        if self._process.stdin is not None:
+            self._process.stdin.close()  # the loop may end before it sees that the reader is gone
 
 
 StartWorker = Callable[[Path, dict[str, str]], Awaitable[WorkerProcess]]

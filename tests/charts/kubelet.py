@@ -299,6 +299,7 @@ class Kubelet:
         there = {path: str(directory) for path, directory in volumes.items()}
         environment = {key: there.get(value, value) for key, value in environment.items()}
         environment |= {key: os.environ[key] for key in INHERITED if key in os.environ}
+        environment["PYTHONPATH"] = str(ROOT)  # in a second work tree, the environment has the packages of the first
         if token:
             environment["KUBECONFIG"] = str(await self._recorder_kubeconfig(spec["serviceAccountName"], name, token))
         command = [*ENTRYPOINT, *arguments]

@@ -159,8 +159,8 @@ def kubernetes_version(module: Path = MODULE) -> str:
     return required_version("k8s.io/kubernetes", module)
 
 
-def etcd_version(module: Path = MODULE) -> str:
-    return required_version("go.etcd.io/etcd/server/v3", module)
+def etcd_version() -> str:
+    return required_version("go.etcd.io/etcd/server/v3", MODULE)
 
 
 def required_version(package: str, module: Path) -> str:

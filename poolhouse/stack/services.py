@@ -45,11 +45,11 @@ def endpoints(paths: StackPaths, ports: Mapping[str, int], wanted: tuple[str, ..
     return {**{name: url(name, ports) for name in there}, "ca": str(paths.ca)}
 
 
-def prometheus_config(endpoints: Mapping[str, str], rules: Path = RULES) -> Json:
+def prometheus_config(endpoints: Mapping[str, str]) -> Json:
     """Returns the configuration of a Prometheus that scrapes the stack and has the rules of the chart."""
     return {
         "global": {"scrape_interval": "5s", "evaluation_interval": "5s"},
-        "rule_files": sorted(str(each) for each in rules.glob("*.yaml")),
+        "rule_files": sorted(str(each) for each in RULES.glob("*.yaml")),
         "scrape_configs": [
             {
                 "job_name": f"poolhouse-{name}",

@@ -161,10 +161,6 @@ class DemandHistory:
         """The hours that VMs have waited today (UTC)."""
         return self.idle_seconds / HOUR if int(time // DAY) == self.idle_day else 0.0
 
-    def claims_after(self, time: float) -> int:
-        """The recorded claims of the quarters of an hour that have not ended at this time."""
-        return sum(slot.claims for number, slot in self.slots.items() if (number + 1) * SLOT_SECONDS > time)
-
     def replay(self) -> Iterator[float]:
         """The times of the claims of the last week, as far as the slots tell: each peak within one boot time, and the
         others at equal distances."""

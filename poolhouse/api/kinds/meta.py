@@ -174,7 +174,6 @@ OURS = f"{PART_OF}={POOLHOUSE}"
 KUBEVIRT_OPERATORS = ("virt-operator", "kubevirt-operator")
 """values of `MANAGED_BY` on objects that KubeVirt's operator installs; old versions use the second"""
 KUBEVIRT_DRAIN_TAINT = "kubevirt.io/drain"
-KUBEVIRT_NODE_NAME = "kubevirt.io/nodeName"
 KUBEVIRT_EVACUATION = "kubevirt.io/evacuationMigration"
 """annotation of a migration with the name of the node that it evacuates"""
 KUBEVIRT_CREATED_BY = "kubevirt.io/created-by"

@@ -18,12 +18,10 @@ from poolhouse.stack.engine.writes import create_absent, patch_present
 
 
 class DataVolumeController:
-    def __init__(self, api: Api, informers: Informers, importer: Importer, *, workers: int = 16) -> None:
+    def __init__(self, api: Api, informers: Informers, importer: Importer) -> None:
         self._api, self._informers, self._importer = api, informers, importer
         self._deleted_pvcs: asyncio.Queue[PVC] = asyncio.Queue()
-        self.controller: Controller[Key] = Controller(
-            "datavolumes", self.reconcile, workers=workers, metrics=api.metrics
-        )
+        self.controller: Controller[Key] = Controller("datavolumes", self.reconcile, workers=16, metrics=api.metrics)
         informers.data_volumes.subscribe(self._changed)
         informers.pvcs.subscribe(self._pvc_changed)
         informers.vms.subscribe(self._vm_changed)

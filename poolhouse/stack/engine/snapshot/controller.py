@@ -32,12 +32,12 @@ REFUSED = "the storage refuses snapshots (simulated)"
 
 
 class SnapshotController:
-    def __init__(self, api: Api, informers: Informers, storage: SnapshotStorage, *, workers: int = 8) -> None:
+    def __init__(self, api: Api, informers: Informers, storage: SnapshotStorage) -> None:
         self._api, self._informers, self._storage = api, informers, storage
         self._deleted: asyncio.Queue[SnapshotContent] = asyncio.Queue()
-        self.controller: Controller[Key] = Controller("vmsnapshots", self.reconcile, workers=workers)
+        self.controller: Controller[Key] = Controller("vmsnapshots", self.reconcile, workers=8)
         self.contents: Controller[Key] = Controller(
-            "vmsnapshotcontents", self.reconcile_content, workers=workers, deadline_seconds=None
+            "vmsnapshotcontents", self.reconcile_content, workers=8, deadline_seconds=None
         )
         informers.snapshots.subscribe(self._changed)
         informers.snapshot_contents.subscribe(self._content_changed)

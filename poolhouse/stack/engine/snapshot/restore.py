@@ -96,11 +96,9 @@ def not_ready(restore: Restore, at: datetime) -> tuple[str, bool]:
 
 
 class RestoreController:
-    def __init__(self, api: Api, informers: Informers, storage: SnapshotStorage, *, workers: int = 8) -> None:
+    def __init__(self, api: Api, informers: Informers, storage: SnapshotStorage) -> None:
         self._api, self._informers, self._storage = api, informers, storage
-        self.controller: Controller[Key] = Controller(
-            "vmrestores", self.reconcile, workers=workers, deadline_seconds=None
-        )
+        self.controller: Controller[Key] = Controller("vmrestores", self.reconcile, workers=8, deadline_seconds=None)
         informers.restores.subscribe(self._changed)
         informers.vms.subscribe(self._of_vm_changed)
         informers.vmis.subscribe(self._of_vm_changed)

@@ -41,13 +41,12 @@ class VMController:
         delays: plan.Delays,
         *,
         hotplugs: Collection[Hotplug] = (),
-        workers: int = 16,
     ) -> None:
         self._api, self._informers, self._delays, self._hotplugs = api, informers, delays, hotplugs
         self._expectations: Expectations[Key] = Expectations(timeout_seconds=30)
         self._instancetypes = Instancetypes(api)
         self._failures: dict[Key, tuple[str, str]] = {}
-        self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=workers, metrics=api.metrics)
+        self.controller: Controller[Key] = Controller("vms", self.reconcile, workers=16, metrics=api.metrics)
         informers.vms.subscribe(self._changed)
         informers.vmis.subscribe(self._vmi_changed)
         informers.data_volumes.subscribe(self._data_volume_changed)

@@ -39,15 +39,13 @@ class VMIController:
         events: EventRecorder,
         delays: Delays,
         capacity: NodeCapacity,
-        *,
-        workers: int = 16,
     ) -> None:
         self._api, self._informers, self._hypervisor = api, informers, hypervisor
         self._events, self._delays, self._capacity = events, delays, capacity
         # `_tries`: UIDs of VMIs by VM, for faults with a number of tries. `_namesakes`: UIDs of VMs by name, for seeds.
         self._tries: dict[str, dict[str, None]] = {}
         self._namesakes: dict[Key, dict[str, None]] = {}
-        self.controller: Controller[Key] = Controller("vmis", self.reconcile, workers=workers, metrics=api.metrics)
+        self.controller: Controller[Key] = Controller("vmis", self.reconcile, workers=16, metrics=api.metrics)
         self.orphans: Controller[str] = Controller("orphans", self.clear_orphan, workers=2, metrics=api.metrics)
         self.prober = Prober(informers, hypervisor, events, self._domain_changed)
         informers.vmis.subscribe(self._changed)

@@ -2,7 +2,7 @@
 
 from typing import get_args
 
-from controllers.pool.gates.disruptions import Cause
+from controllers.pool.gates.disruptions import Cause, Effect
 from controllers.pool.gates.table import GATES, HOOKS
 
 INTRODUCTION = """# What may delay a pool
@@ -28,8 +28,8 @@ def page() -> str:
     head = ["Gate", "Closed while", *causes]
     lines = [head, ["---"] * len(head), *rows]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
-    changes = ", ".join(f"`{gate.name}`" for gate in GATES if gate.every_change)
-    moves = ", ".join(f"`{gate.name}`" for gate in GATES if gate.every_move)
+    changes = ", ".join(f"`{gate.name}`" for gate in GATES if gate.least is Effect.CHANGES)
+    moves = ", ".join(f"`{gate.name}`" for gate in GATES if gate.least is Effect.MIGRATES)
     return (
         f"{INTRODUCTION}{table}\nA change that stops no guest waits only for {changes}. If KubeVirt migrates the VM for"
         f" it, the change also waits for {moves}.\n"

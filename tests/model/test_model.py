@@ -130,7 +130,7 @@ def test_a_seeded_fault_is_found(model: PoolModel, expected: str) -> None:
 
 
 def test_a_gate_that_never_opens_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    never = Gate("Never", lambda *_: "it is never", lambda cause: cause == "Update", "", every_change=True)
+    never = Gate("Never", lambda *_: "it is never", lambda cause: cause == "Update", "", least=Effect.CHANGES)
     monkeypatch.setattr(gates, "GATES", (*gates.GATES, never))
     assert "told: web-1: it is never" in found_in(small("proactive"))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import IntEnum
 from functools import cached_property
 from typing import Literal
 
@@ -27,6 +28,16 @@ Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollb
 `Replacement` deletes a VM whose place a VM with the new template has taken."""
 
 
+class Effect(IntEnum):
+    """What a disruption does to the guest, from the least to the most."""
+
+    CHANGES = 0
+    """The guest keeps running, or does not run."""
+    MIGRATES = 1
+    """KubeVirt migrates the guest for the change."""
+    STOPS = 2
+
+
 @dataclass(frozen=True)
 class Disruption:
     """What a rule wants to do to one VM."""
@@ -35,10 +46,7 @@ class Disruption:
     cause: Cause
     make: Callable[[], Action | None]
     """Makes the action, once the gates are open. None while another rule must first prepare the VM for it."""
-    stops: bool = True
-    """False for a change that stops no guest: few gates hold for it"""
-    moves: bool = False
-    """whether KubeVirt migrates the VM for a change that stops no guest"""
+    effect: Effect = Effect.STOPS
     updates: bool = False
     """whether the VM gets the pool's template by it"""
     begun: bool = False
@@ -63,7 +71,7 @@ class Taken:
     """VMs that get the template"""
 
     def add(self, wanted: Disruption) -> None:
-        if wanted.stops:
+        if wanted.effect is Effect.STOPS:
             self.budget = self.budget.without(wanted.vm, begun=wanted.in_progress)
             self.zones = self.zones.without(wanted.vm)
             self.stopped.append(wanted)
@@ -81,18 +89,16 @@ class Gate:
     """whether the gate can delay a disruption of this cause"""
     text: str
     """when the gate is closed, for users"""
-    every_change: bool = False
-    """whether the gate also holds for changes that stop no guest"""
-    every_move: bool = False
-    """whether the gate also holds for changes that stop no guest, but for which KubeVirt migrates it"""
+    least: Effect = Effect.STOPS
+    """The gate holds for disruptions with this effect, and with more."""
     keeps_place: bool = False
     """whether a prepared VM that waits here keeps its place in the disruption budget"""
     progressing: PoolReason | None = None
     """The reason of the condition Progressing while an update waits here, if the update can wait for long. None for a
     gate that the pool's own progress opens."""
 
-    def concerns(self, cause: Cause, stops: bool, moves: bool = False) -> bool:
-        return self.holds_for(cause) and (stops or self.every_change or (moves and self.every_move))
+    def concerns(self, cause: Cause, effect: Effect) -> bool:
+        return self.holds_for(cause) and effect >= self.least
 
 
 Wanted = Disruption | Action | Waiting
@@ -138,7 +144,7 @@ class Way:
     snapshot: PoolSnapshot
     now: datetime
     gates: tuple[Gate, ...]
-    _concerned: dict[tuple[Cause, bool, bool], tuple[Gate, ...]] = field(default_factory=dict)
+    _concerned: dict[tuple[Cause, Effect], tuple[Gate, ...]] = field(default_factory=dict)
 
     @cached_property
     def taken(self) -> Taken:
@@ -157,7 +163,7 @@ class Way:
         return Decision(wanted, answer if isinstance(answer, Action) else wanted.make())
 
     def _first_answer(self, wanted: Disruption) -> tuple[Gate | None, Answer]:
-        kind = wanted.cause, wanted.stops, wanted.moves
+        kind = wanted.cause, wanted.effect
         if kind not in self._concerned:
             self._concerned[kind] = tuple(gate for gate in self.gates if gate.concerns(*kind))
         for gate in self._concerned[kind]:

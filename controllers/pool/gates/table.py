@@ -7,9 +7,9 @@ hooks (`hooks.before_stop`) are asked after its gates, because they need the act
 from collections.abc import Callable
 from datetime import datetime
 
-from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.gates import updates
+from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Effect, Gate, Taken
 from controllers.pool.gates.healing import disks_at_risk, healing_budget, healing_pause
-from controllers.pool.gates.updates import new_disk, step, strategy, template_fits
 from controllers.pool.healing_status import waits_for_window
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
@@ -75,13 +75,15 @@ UPDATES = only("Update", "Rollback", "Restore")
 NOT_URGENT = all_but("ScaleIn", "Replacement", "Healing")
 
 GATES: tuple[Gate, ...] = (
-    Gate("Step", step, UPDATES, "Steps and `partition` let some VMs keep the old template.", every_change=True),
+    Gate(
+        "Step", updates.step, UPDATES, "Steps and `partition` let some VMs keep the old template.", least=Effect.CHANGES
+    ),
     Gate(
         "TemplateFits",
-        template_fits,
+        updates.template_fits,
         UPDATES,
         "The VM's name has no number of the pool, or a disk of the template belongs to somebody else.",
-        every_change=True,
+        least=Effect.CHANGES,
     ),
     Gate(
         "DisksAtRisk",
@@ -91,19 +93,19 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "Strategy",
-        strategy,
+        updates.strategy,
         UPDATES,
         "The update strategy is `opportunistic` and the VM is neither halted nor restarted by its guest, or its run"
         " strategy forbids a restart.",
-        every_change=True,
+        least=Effect.CHANGES,
     ),
-    Gate("NewDisk", new_disk, UPDATES, "A disk that replaces another one is not ready."),
+    Gate("NewDisk", updates.new_disk, UPDATES, "A disk that replaces another one is not ready."),
     Gate(
         "ProgressDeadline",
         deadline,
         NOT_URGENT,
         "The update makes no progress for `progressDeadlineSeconds`.",
-        every_move=True,
+        least=Effect.MIGRATES,
     ),
     # A user asks for a restore and waits for it. A rollback ends what has failed.
     Gate(
@@ -112,16 +114,16 @@ GATES: tuple[Gate, ...] = (
         all_but("ScaleIn", "Restore", "Rollback"),
         "No maintenance window is open. VMs that are not available need not wait; healing waits only with"
         " `onlyInMaintenanceWindows`.",
-        every_move=True,
+        least=Effect.MIGRATES,
         progressing=PoolReason.WAITING_FOR_WINDOW,
     ),
-    Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", every_change=True),
+    Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", least=Effect.CHANGES),
     Gate(
         "Migration",
         migration,
         NOT_URGENT,
         "The VM is being migrated, or was evicted from its node and is about to be.",
-        every_move=True,
+        least=Effect.MIGRATES,
     ),
     # Scale-in balances zones by its order.
     Gate("FailureDomain", zone, NOT_URGENT, "VMs of another zone are not available."),
@@ -149,7 +151,7 @@ GATES: tuple[Gate, ...] = (
         snapshot_before,
         only("Update", "Rollback"),
         "The snapshot before the update is not ready. A rollback takes none.",
-        every_change=True,
+        least=Effect.CHANGES,
         keeps_place=True,
     ),
 )

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from controllers.pool.disk_templates import disks_by_entry
-from controllers.pool.gates.disruptions import Answer, Disruption, Taken
+from controllers.pool.gates.disruptions import Answer, Disruption, Effect, Taken
 from controllers.pool.replacement import unready_disk
 from controllers.pool.selection import AT_REBOOT, at_next_start, awaits_reboot, may_be_restarted
 from controllers.pool.snapshot import PoolSnapshot
@@ -44,7 +44,7 @@ def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: T
     if snapshot.pool.spec.update_strategy.opportunistic is not None and not vm.halted:
         if not awaits_reboot(snapshot, vm):
             return "the update strategy is opportunistic, and it is not halted"
-        if wanted.stops:
+        if wanted.effect is Effect.STOPS:
             return f"the update strategy is opportunistic: {AT_REBOOT}"
     return at_next_start(vm) if not wanted.updates and not may_be_restarted(vm) else ""
 

@@ -5,7 +5,7 @@ from datetime import datetime
 from functools import partial
 
 from controllers.pool import live_updates
-from controllers.pool.gates.disruptions import Disruption, Wanted
+from controllers.pool.gates.disruptions import Disruption, Effect, Wanted
 from controllers.pool.power import update_halts
 from controllers.pool.progress import seconds_until_deadline
 from controllers.pool.reasons import PoolReason
@@ -44,7 +44,8 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     begun = prepared or (update_has_begun(snapshot, vm) and not (restore and vm.available))
     prepared = prepared and snapshot.outdated(vm)
     if restore is not None:
-        return Disruption(vm, "Restore", restore, not vm.halted, updates=True, begun=begun, prepared=prepared)
+        effect = Effect.CHANGES if vm.halted else Effect.STOPS
+        return Disruption(vm, "Restore", restore, effect, updates=True, begun=begun, prepared=prepared)
     disruption = partial(Disruption, vm, "Rollback" if snapshot.aborted else "Update", begun=begun, prepared=prepared)
     if not snapshot.outdated(vm):
         if why := live_updates.waits_for(snapshot, vm, now):
@@ -55,8 +56,9 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     if not quiet and snapshot.pool.live_update == "Require" and not update_halts(snapshot, vm):
         why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
         return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
-    moves = bool(quiet) and live_updates.moves(snapshot, vm)
-    return disruption(partial(update_action, snapshot, vm, quiet, now), not quiet, moves=moves, updates=True)
+    migrates = bool(quiet) and live_updates.moves(snapshot, vm)
+    effect = Effect.MIGRATES if migrates else Effect.CHANGES if quiet else Effect.STOPS
+    return disruption(partial(update_action, snapshot, vm, quiet, now), effect, updates=True)
 
 
 def _because(why: str) -> str:

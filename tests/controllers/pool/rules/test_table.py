@@ -13,7 +13,7 @@ import pytest
 
 from controllers.pool.actions import Restart
 from controllers.pool.gates import table as gates
-from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Gate, Taken
+from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Effect, Gate, Taken
 from controllers.pool.gates.table import GATES, all_but, only
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
@@ -150,7 +150,7 @@ EXEMPTIONS = {
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
     causes = get_args(Cause)
-    assert [gate.concerns(each, True) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
+    assert [gate.concerns(each, Effect.STOPS) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
 
 
 QUIET = {"Step", "TemplateFits", "Strategy", "Surge", "SnapshotBeforeUpdate"}
@@ -161,8 +161,8 @@ MOVING = {"ProgressDeadline", "MaintenanceWindow", "Migration"}
 def test_few_gates_hold_for_a_change_that_stops_no_guest(gate: Gate) -> None:
     """If KubeVirt migrates the VM for the change, three more gates do."""
     causes = [each for each in get_args(Cause) if gate.holds_for(each)]
-    assert {gate.concerns(each, False) for each in causes} == {gate.name in QUIET}
-    assert {gate.concerns(each, False, True) for each in causes} == {gate.name in QUIET | MOVING}
+    assert {gate.concerns(each, Effect.CHANGES) for each in causes} == {gate.name in QUIET}
+    assert {gate.concerns(each, Effect.MIGRATES) for each in causes} == {gate.name in QUIET | MOVING}
 
 
 def test_a_prepared_vm_keeps_its_place_only_while_it_waits_for_its_snapshot() -> None:

@@ -2,8 +2,9 @@
 
 from typing import get_args
 
+from controllers.pool.gates import hooks
 from controllers.pool.gates.disruptions import Cause, Effect
-from controllers.pool.gates.table import GATES, HOOKS
+from controllers.pool.gates.table import GATES
 
 INTRODUCTION = """# What may delay a pool
 
@@ -24,7 +25,7 @@ order, and the first one that is closed is the reason that `poolhouse why` and `
 def page() -> str:
     causes = get_args(Cause)
     rows = [[gate.name, gate.text, *("✓" if gate.holds_for(cause) else "" for cause in causes)] for gate in GATES]
-    rows.append(["LifecycleHooks", HOOKS, *("✓" for _ in causes)])
+    rows.append([hooks.NAME, hooks.TEXT, *("✓" for _ in causes)])
     head = ["Gate", "Closed while", *causes]
     lines = [head, ["---"] * len(head), *rows]
     table = "".join(f"| {' | '.join(cells)} |\n" for cells in lines)

@@ -15,7 +15,7 @@ from controllers.claim.snapshot import ClaimSnapshot
 from controllers.pool import actions
 from controllers.pool.actions import Action
 from controllers.pool.gates import table as gates
-from controllers.pool.gates.disruptions import Gate
+from controllers.pool.gates.disruptions import Effect, Gate
 from controllers.pool.plan import plan
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot

@@ -14,25 +14,17 @@ from controllers.shared.names import ordinal_of
 from controllers.shared.vm import VM
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool_lifecycle import Transition
 from poolhouse.api.kubevirt.live_updates import RunningGuest
 
 
 class Action(actions.Action[PoolSnapshot], reasons=PoolReason):
     """Something that a pool does. `controllers.pool.writes` has its requests."""
 
-    lifecycle_transition: ClassVar[Transition | None] = None
-    """the lifecycle transition whose hooks come before the action, because the action stops the VM"""
     recorded: ClassVar[bool] = False
     """Whether the pool's status records the action, because users ask about it later. Others only prepare or complete
     such an action."""
     names_disks: ClassVar[bool] = False
     """Whether the action gives a VM names of disks from a template. Other pools with these names wait for it."""
-
-    @property
-    def stops(self) -> Transition | None:
-        """The transition of this action; None if it stops no VM."""
-        return self.lifecycle_transition
 
     def because(self, reason: str) -> Action:
         """The action with another reason."""

@@ -91,8 +91,6 @@ class DeleteDisks(Action, past="deleted retained disks of VM"):
 class RetainDisks(Action, past="retained the replaced disks of VM"):
     """Retains disks that an update has replaced, and removes them from the VM's annotation."""
 
-    # A step that deletes a VM first retains the disks that the VM no longer has, but that its VMI still uses.
-    lifecycle_transition = "Terminating"
     name: str
     uid: str
     disks: tuple[tuple[str, str], ...]

@@ -47,7 +47,6 @@ class TakeSnapshot(Action, past="took a snapshot of VM", creates="snapshot"):
 class Restore(Action, past="began to restore the disks of VM", creates="restore"):
     """Creates a VirtualMachineRestore, for which KubeVirt stops the VM."""
 
-    lifecycle_transition = "Restarting"
     recorded = True
     name: str
     uid: str

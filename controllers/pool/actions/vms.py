@@ -11,7 +11,6 @@ from controllers.shared.names import has_revision
 from controllers.shared.vm import VM, RetainedDisk, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool_lifecycle import Transition
 from poolhouse.api.kubevirt.live_updates import merged
 from poolhouse.runtime.batch_writer import ExpectedEvents
 
@@ -60,7 +59,6 @@ class Create(Action, past="created VM", creates="name"):
 class Delete(Action, past="deleted VM", deletes="uid"):
     """Deletes a VM. `retain_disks` keeps the DataVolumes and PersistentVolumeClaims for the next VM of this name."""
 
-    lifecycle_transition = "Terminating"
     recorded = True
     name: str
     uid: str
@@ -85,7 +83,6 @@ class Delete(Action, past="deleted VM", deletes="uid"):
 class Heal(Action, past="is replacing VM", deletes="uid"):
     """Deletes a VM that still fails, with its disks. Scale-out then creates a VM with the same name."""
 
-    lifecycle_transition = "Terminating"
     recorded = True
     name: str
     uid: str
@@ -148,10 +145,6 @@ class Update(Action, past="updated VM"):
     live_since: str = ""
     """the time of the update, if KubeVirt changes the running guest by it"""
 
-    @property
-    def stops(self) -> Transition | None:
-        return "Restarting" if self.halts else None
-
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now)
 
@@ -183,7 +176,6 @@ class Update(Action, past="updated VM"):
 
 @dataclass(frozen=True)
 class Restart(Action, past="restarted VM", deletes="vmi_uid"):
-    lifecycle_transition = "Restarting"
     recorded = True
     name: str
     vmi_uid: str

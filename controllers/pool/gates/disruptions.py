@@ -21,11 +21,14 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.waiting import Waiting
 from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
+from poolhouse.api.kinds.pool_lifecycle import Transition
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
 """Why a rule wants a disruption. `rules.scale_in` wants `ScaleIn` and `Replacement`, `rules.removal` `ScaleIn`,
 `rules.autohealing` `Healing`, `rules.rollout` `Restore`, `Update` and `Rollback`, and `rules.lifetime` `Lifetime`.
 `Replacement` deletes a VM whose place a VM with the new template has taken."""
+DELETIONS: frozenset[Cause] = frozenset({"ScaleIn", "Replacement", "Healing"})
+"""causes for which the pool deletes the VM"""
 
 
 class Effect(IntEnum):
@@ -35,7 +38,10 @@ class Effect(IntEnum):
     """The guest keeps running, or does not run."""
     MIGRATES = 1
     """KubeVirt migrates the guest for the change."""
-    STOPS = 2
+    RESTARTS_LATER = 2
+    """A restart follows for the change. From now on the VM counts as one that is stopped."""
+    STOPS = 3
+    """The guest stops, after its lifecycle hooks."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,11 @@ class Disruption:
     """whether the VM is the next to be stopped, because its snapshot is taken"""
 
     @property
+    def transition(self) -> Transition:
+        """The lifecycle transition whose hooks come before the stop of the VM."""
+        return "Terminating" if self.cause in DELETIONS else "Restarting"
+
+    @property
     def in_progress(self) -> bool:
         """Whether the VM has a place in the disruption budget already. A held VM has one, whichever rule holds it."""
         return self.begun or self.vm.held
@@ -71,7 +82,7 @@ class Taken:
     """VMs that get the template"""
 
     def add(self, wanted: Disruption) -> None:
-        if wanted.effect is Effect.STOPS:
+        if wanted.effect >= Effect.RESTARTS_LATER:
             self.budget = self.budget.without(wanted.vm, begun=wanted.in_progress)
             self.zones = self.zones.without(wanted.vm)
             self.stopped.append(wanted)
@@ -89,7 +100,7 @@ class Gate:
     """whether the gate can delay a disruption of this cause"""
     text: str
     """when the gate is closed, for users"""
-    least: Effect = Effect.STOPS
+    least: Effect = Effect.RESTARTS_LATER
     """The gate holds for disruptions with this effect, and with more."""
     keeps_place: bool = False
     """whether a prepared VM that waits here keeps its place in the disruption budget"""
@@ -112,6 +123,8 @@ class Decision:
     wanted: Wanted
     action: Action | None = None
     waiting: Waiting | None = None
+    stop: Disruption | None = None
+    """the disruption whose action stops the VM, after its lifecycle hooks"""
 
     @property
     def name(self) -> str:
@@ -160,7 +173,9 @@ class Way:
         self.taken.updated += wanted.updates and (wanted.prepared or closed is None)
         if closed is not None:
             return Decision(wanted, waiting=Waiting(wanted.vm.name, str(answer), closed.name, closed.progressing))
-        return Decision(wanted, answer if isinstance(answer, Action) else wanted.make())
+        if isinstance(answer, Action):
+            return Decision(wanted, answer)
+        return Decision(wanted, wanted.make(), stop=wanted if wanted.effect is Effect.STOPS else None)
 
     def _first_answer(self, wanted: Disruption) -> tuple[Gate | None, Answer]:
         kind = wanted.cause, wanted.effect

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from controllers.pool.actions import Action, Hold
+from controllers.pool.gates.disruptions import Disruption
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import format_time, known_time
 from poolhouse.api.kinds.pool_lifecycle import LifecycleHook
 
+NAME, TEXT = "LifecycleHooks", "The VM waits for its lifecycle hooks."
+"""of this gate, for users"""
 ABANDON = "Abandon"
 
 
@@ -37,17 +40,21 @@ class HookState:
         return not (self.abandoned or self.timed_out)
 
 
-def before_stop(snapshot: PoolSnapshot, vm: VM, action: Action, now: datetime) -> Hold | str:
-    """The Hold that must come before the action, or why the action must wait for hooks, or ""."""
-    transition = action.stops
-    wanted = [hook for hook in snapshot.pool.spec.lifecycle_hooks if hook.transition == transition]
-    # Before the restore of a halted VM, there is nothing to stop.
-    if not wanted or (vm.vmi is None and transition == "Restarting"):
-        return ""
-    if vm.hold is None or not vm.held or vm.hold.transition != transition:
-        return _hold(vm, wanted, action.reason, now)
-    pending = pending_hooks(snapshot, vm, now)
-    return _waits(pending) if pending else ""
+def after_hooks(snapshot: PoolSnapshot, stop: Disruption, action: Action, now: datetime) -> Action | str:
+    """The action of the disruption, once the VM's hooks have ended. Its reason names those that have not ended by
+    themselves. Before that, the Hold of the VM, or what the VM waits for."""
+    vm = stop.vm
+    wanted = [hook for hook in snapshot.pool.spec.lifecycle_hooks if hook.transition == stop.transition]
+    if vm.hold is None or not vm.held or vm.hold.transition != stop.transition:
+        # Before the restore of a VM without a VMI, there is nothing to stop.
+        stops = vm.vmi is not None or stop.transition == "Terminating"
+        return _hold(vm, wanted, action.reason, now) if wanted and stops else action
+    if wanted and (pending := pending_hooks(snapshot, vm, now)):
+        names = join_names(f"{hook.name} (until {format_time(hook.ends_at)})" for hook in pending)
+        return f"lifecycle hooks hold it: {names}"
+    ended = (hook for hook in states(snapshot, vm, now) if not hook.pending)
+    early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended]
+    return action.because(f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action
 
 
 def seconds_until_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
@@ -96,16 +103,3 @@ def _hold(vm: VM, hooks: Iterable[LifecycleHook], reason: str, now: datetime) ->
     reason = f"{reason}; it waits for {join_names(name for name, _ in ends)}"
     since, spares = format_time(now), vm.may_become_available
     return Hold(vm.name, vm.uid, vm.resource_version, transition, vmi_uid, since, ends, former, reason, spares)
-
-
-def _waits(pending: Iterable[HookState]) -> str:
-    names = join_names(f"{hook.name} (until {format_time(hook.ends_at)})" for hook in pending)
-    return f"lifecycle hooks hold it: {names}"
-
-
-def with_results(snapshot: PoolSnapshot, vm: VM, action: Action, now: datetime) -> Action:
-    """The action whose reason names the hooks that have not ended by themselves."""
-    of_action = vm.held and vm.hold is not None and vm.hold.transition == action.stops
-    ended = states(snapshot, vm, now) if of_action else []
-    early = [f"{hook.name} {'timed out' if hook.timed_out else 'was abandoned'}" for hook in ended if not hook.pending]
-    return action.because(f"{action.reason}; lifecycle hook {', '.join(early)}") if early else action

@@ -1,7 +1,7 @@
 """The gates of a pool: everything that may delay the stop of a VM, in the order in which they are asked.
 
 The table at the end answers "why does the pool not stop this VM now", together with what the rules want. Lifecycle
-hooks (`hooks.before_stop`) are asked after its gates, because they need the action. A new gate is a function and a row.
+hooks (`hooks.after_hooks`) are asked after its gates, because they need the action. A new gate is a function and a row.
 """
 
 from collections.abc import Callable
@@ -155,5 +155,3 @@ GATES: tuple[Gate, ...] = (
         keeps_place=True,
     ),
 )
-HOOKS = "The VM waits for its lifecycle hooks."
-"""describes the gate `hooks`"""

@@ -44,7 +44,7 @@ def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: T
     if snapshot.pool.spec.update_strategy.opportunistic is not None and not vm.halted:
         if not awaits_reboot(snapshot, vm):
             return "the update strategy is opportunistic, and it is not halted"
-        if wanted.effect is Effect.STOPS:
+        if wanted.effect >= Effect.RESTARTS_LATER:
             return f"the update strategy is opportunistic: {AT_REBOOT}"
     return at_next_start(vm) if not wanted.updates and not may_be_restarted(vm) else ""
 

@@ -51,7 +51,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 HEALING = Rule(
     heal,
     context="it is not replaced, though it fails: ",
-    transition="Terminating",
     # The owners of its hooks know that it fails, and must not be asked twice.
     keeps_holds=True,
     again=(seconds_until_healing,),

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
 from controllers.pool.actions import Action, EndHold, SetInService
+from controllers.pool.gates.disruptions import Disruption
 from controllers.pool.gates.hooks import held, pending_hooks, seconds_until_timeout
 from controllers.pool.reasons import PoolReason
 from controllers.pool.rules.rule import Plan, Rule
@@ -21,7 +22,7 @@ def end_holds(rules: Iterable[Rule], snapshot: PoolSnapshot, now: datetime) -> I
     holds = [(vm, vm.hold) for vm in snapshot.active if vm.hold is not None]
     if not holds:
         return
-    wanted = {(rule.transition, name) for rule in rules for name in _held_for(snapshot, now, rule)}
+    wanted = {(each.transition, each.vm.name) for rule in rules for each in _holding(snapshot, now, rule)}
     for vm, hold in holds:
         if not vm.held:
             reason = "it was restarted"
@@ -32,11 +33,11 @@ def end_holds(rules: Iterable[Rule], snapshot: PoolSnapshot, now: datetime) -> I
         yield EndHold(vm.name, vm.uid, vm.resource_version, tuple(name for name, _ in hold.hooks), reason)
 
 
-def _held_for(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[str]:
-    """The names of VMs that stay held for the rule."""
+def _holding(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> Iterator[Disruption]:
+    """The disruptions of the rule for which VMs stay held."""
     for each in decisions(snapshot, now, rule):
-        if each.waiting is None or rule.keeps_holds:
-            yield each.name
+        if isinstance(each.wanted, Disruption) and (each.waiting is None or rule.keeps_holds):
+            yield each.wanted
 
 
 def _stops_soon(snapshot: PoolSnapshot, vm: VM, transition: str) -> bool:

@@ -25,4 +25,4 @@ def remove(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption | Waiti
             yield Disruption(vm, "ScaleIn", partial(deletion, snapshot, vm, f"{meta.REMOVE_VMS} names it"))
 
 
-REMOVAL = Rule(remove, context=f"{meta.REMOVE_VMS} names it: ", transition="Terminating", in_bursts=True)
+REMOVAL = Rule(remove, context=f"{meta.REMOVE_VMS} names it: ", in_bursts=True)

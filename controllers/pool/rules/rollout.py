@@ -56,9 +56,16 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
     if not quiet and snapshot.pool.live_update == "Require" and not update_halts(snapshot, vm):
         why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
         return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
-    migrates = bool(quiet) and live_updates.moves(snapshot, vm)
-    effect = Effect.MIGRATES if migrates else Effect.CHANGES if quiet else Effect.STOPS
-    return disruption(partial(update_action, snapshot, vm, quiet, now), effect, updates=True)
+    return disruption(partial(update_action, snapshot, vm, quiet, now), _effect(snapshot, vm, quiet), updates=True)
+
+
+def _effect(snapshot: PoolSnapshot, vm: VM, quiet: str) -> Effect:
+    """What the update of an outdated VM does to its guest."""
+    if update_halts(snapshot, vm):
+        return Effect.STOPS
+    if not quiet:
+        return Effect.RESTARTS_LATER
+    return Effect.MIGRATES if live_updates.moves(snapshot, vm) else Effect.CHANGES
 
 
 def _because(why: str) -> str:

@@ -14,7 +14,6 @@ from controllers.pool.gates.disruptions import Wanted
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.waiting import Waiting
 from poolhouse.api.kinds.metav1 import Condition
-from poolhouse.api.kinds.pool_lifecycle import Transition
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,6 @@ class Rule:
     """what must be done before the actions that it gets"""
     context: str = ""
     """begins the sentence of a gate, and says what the VM waits for"""
-    transition: Transition = "Restarting"
-    """the lifecycle transition of its disruptions, whose hooks hold a VM"""
     keeps_holds: bool = False
     """whether a VM that is held stays held while a gate delays the rule"""
     in_bursts: bool = False

@@ -72,7 +72,6 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 SCALE_IN = Rule(
     scale_in,
     most=most_deletions,
-    transition="Terminating",
     in_bursts=True,
     # The condition ScaleInBlocked has the reason.
     reports=False,

@@ -5,9 +5,9 @@ from dataclasses import replace
 from datetime import datetime
 
 from controllers.pool.actions import Action
+from controllers.pool.gates import hooks
 from controllers.pool.gates import table as gates
 from controllers.pool.gates.disruptions import Decision, Disruption, decide
-from controllers.pool.gates.hooks import before_stop, with_results
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.waiting import Waiting
@@ -35,14 +35,9 @@ def act(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[list[Action]
     possible = [each for each in decisions(snapshot, now, rule) if each.action is not None]
     for each in possible[: snapshot.burst if rule.in_bursts else None]:
         assert each.action is not None
-        if not isinstance(each.wanted, Disruption):
-            found.append(each.action)
-            continue
-        answer = before_stop(snapshot, each.wanted.vm, each.action, now)
+        answer = hooks.after_hooks(snapshot, each.stop, each.action, now) if each.stop else each.action
         if isinstance(answer, Action):
             found.append(answer)
-        elif answer:
-            waits.append(Waiting(each.wanted.vm.name, answer, "LifecycleHooks"))
         else:
-            found.append(with_results(snapshot, each.wanted.vm, each.action, now))
+            waits.append(Waiting(each.name, answer, hooks.NAME))
     return [*rule.before(snapshot, found), *found], waits

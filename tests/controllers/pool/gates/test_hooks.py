@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from controllers.pool.actions import Delete, EndHold, Hold, SetInService
-from controllers.pool.gates.hooks import before_stop, pending_hooks, with_results
+from controllers.pool.gates.disruptions import Disruption
+from controllers.pool.gates.hooks import after_hooks, pending_hooks
 from controllers.pool.plan import plan
 from controllers.pool.rules.holds import set_in_service
 from controllers.pool.simulate import rows, simulate
@@ -387,13 +388,14 @@ def test_the_label_of_a_vmi_follows_the_hold() -> None:
 def test_all_values_of_a_hold() -> None:
     former = held(1, "Restarting", revision=REVISION.label)
     deletion = Delete("web-1", "u-web-1", "7", "1 VM too many", False, False)
+    stop = Disruption(former, "ScaleIn", lambda: deletion)
     both = pool(1, former, hooks=(DRAIN, {**NOTIFY, "timeoutSeconds": 60}, QUIESCE))
     ends = (("drain", at(600)), ("notify", at(60)))
     reason = "1 VM too many; it waits for drain, notify"
-    assert before_stop(both, former, deletion, NOW) == Hold(
+    assert after_hooks(both, stop, deletion, NOW) == Hold(
         "web-1", "u-web-1", "7", "Terminating", "run-web-1", ago(0), ends, ("quiesce",), reason, False
     )
-    assert before_stop(pool(1, former, hooks=(QUIESCE,)), former, deletion, NOW) == ""
+    assert after_hooks(pool(1, former, hooks=(QUIESCE,)), stop, deletion, NOW) == deletion
 
 
 @pytest.mark.parametrize(
@@ -424,8 +426,8 @@ def test_all_values_of_a_hold() -> None:
 )
 def test_what_a_held_vm_waits_for(found: VM, waiting: str, early: str) -> None:
     deletion = Delete("web-1", "u-web-1", "7", "too many", False, False)
-    assert before_stop(pool(1, found), found, deletion, NOW) == waiting
-    assert with_results(pool(1, found), found, deletion, NOW).reason == f"too many{early}"
+    answer = after_hooks(pool(1, found), Disruption(found, "ScaleIn", lambda: deletion), deletion, NOW)
+    assert answer == (waiting or replace(deletion, reason=f"too many{early}"))
 
 
 @pytest.mark.parametrize(

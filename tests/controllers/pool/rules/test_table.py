@@ -150,7 +150,8 @@ EXEMPTIONS = {
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
     causes = get_args(Cause)
-    assert [gate.concerns(each, Effect.STOPS) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
+    for effect in (Effect.STOPS, Effect.RESTARTS_LATER):
+        assert [gate.concerns(each, effect) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
 
 
 QUIET = {"Step", "TemplateFits", "Strategy", "Surge", "SnapshotBeforeUpdate"}

@@ -7,12 +7,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 from datetime import datetime
 
-from controllers.pool import windows
 from controllers.pool.actions import Action
-from controllers.pool.healing_status import failing
-from controllers.pool.progress import count_outdated
 from controllers.pool.rules import table as rules
-from controllers.pool.rules.lifetime import ended
 from controllers.pool.rules.rule import Plan, Step
 from controllers.pool.rules.scale_in import SCALE_IN
 from controllers.pool.rules.scale_in_candidates import blocked_reason
@@ -60,17 +56,8 @@ def _stops(snapshot: PoolSnapshot, now: datetime) -> tuple[list[Action], list[Wa
 
 
 def _again_seconds(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    times = [seconds(snapshot, now) for rule in rules.RULES for seconds in rule.again]
-    found = (each for each in (*times, _seconds_until_window(snapshot, now)) if each is not None)
-    return min(found, default=None)
-
-
-def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    """Seconds until a maintenance window opens or closes. None if the plan depends on none."""
-    if not snapshot.pool.spec.maintenance_windows:
-        return None
-    waits = count_outdated(snapshot, now) or any(ended(snapshot, now)) or failing(snapshot, now)
-    return windows.seconds_until_change(snapshot, now) if waits else None
+    times = (seconds(snapshot, now) for rule in rules.RULES for seconds in rule.again)
+    return min((each for each in times if each is not None), default=None)
 
 
 def _without(found: Iterable[Action], snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

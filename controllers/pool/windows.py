@@ -53,6 +53,7 @@ def refusal_of_updates(snapshot: PoolSnapshot, now: datetime) -> str:
 
 
 def seconds_until_change(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until a window opens or closes. None without windows."""
     changes_at = windows(snapshot, now).changes_at
     return (changes_at - now).total_seconds() if changes_at is not None else None
 

@@ -7,7 +7,6 @@ from functools import partial
 from controllers.pool import live_updates
 from controllers.pool.gates.disruptions import Disruption, Effect, Wanted
 from controllers.pool.power import update_halts
-from controllers.pool.progress import seconds_until_deadline
 from controllers.pool.reasons import PoolReason
 from controllers.pool.restores import awaits_restore, continued_restore, requested_restore
 from controllers.pool.rules.rule import Rule
@@ -72,9 +71,4 @@ def _because(why: str) -> str:
     return f"; {why}" if why else ""
 
 
-UPDATES = Rule(
-    update,
-    before=save_revision,
-    in_bursts=True,
-    again=(seconds_until_deadline, live_updates.seconds_until_late),
-)
+UPDATES = Rule(update, before=save_revision, in_bursts=True, again=(live_updates.seconds_until_late,))

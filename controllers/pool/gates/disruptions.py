@@ -7,7 +7,7 @@ is the reason that `poolhouse why`, plans and conditions show. `controllers.pool
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
@@ -24,11 +24,17 @@ from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool_lifecycle import Transition
 
 Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
-"""Why a rule wants a disruption. `rules.scale_in` wants `ScaleIn` and `Replacement`, `rules.removal` `ScaleIn`,
-`rules.autohealing` `Healing`, `rules.rollout` `Restore`, `Update` and `Rollback`, and `rules.lifetime` `Lifetime`.
-`Replacement` deletes a VM whose place a VM with the new template has taken."""
-DELETIONS: frozenset[Cause] = frozenset({"ScaleIn", "Replacement", "Healing"})
-"""causes for which the pool deletes the VM"""
+"""Why a rule wants a disruption."""
+CAUSES: Mapping[Cause, tuple[Transition, str]] = {
+    "ScaleIn": ("Terminating", "the pool has more VMs than `replicas`"),
+    "Replacement": ("Terminating", "with `maxSurge`, a new VM has taken the place of an old one"),
+    "Healing": ("Terminating", "the VM fails"),
+    "Restore": ("Restarting", "a user undoes an update with its snapshots"),
+    "Update": ("Restarting", "the template has changed"),
+    "Rollback": ("Restarting", "the update was aborted, and VMs get the former template again"),
+    "Lifetime": ("Restarting", "the VMI is older than `maxLifetimeSeconds`"),
+}
+"""The lifecycle transition whose hooks come before the stop of the VM, and what has happened, for users."""
 
 
 class Effect(IntEnum):
@@ -62,8 +68,7 @@ class Disruption:
 
     @property
     def transition(self) -> Transition:
-        """The lifecycle transition whose hooks come before the stop of the VM."""
-        return "Terminating" if self.cause in DELETIONS else "Restarting"
+        return CAUSES[self.cause][0]
 
     @property
     def in_progress(self) -> bool:

@@ -163,6 +163,7 @@ def test_the_pool_says_when_the_next_window_opens_and_comes_back_then() -> None:
 
 def test_a_pool_comes_back_at_the_end_of_a_window_only_if_something_is_left() -> None:
     assert plan(pool(old(1), old(2), window=OPEN), NOW).again_seconds == HOUR
+    assert plan(pool(vm(1, ready=False, start_failures=9), autohealing={}), NOW).again_seconds == HOUR
     assert plan(pool(vm(1), window=OPEN), NOW).again_seconds is None
     assert plan(pool(vm(1)), NOW).again_seconds is None
 

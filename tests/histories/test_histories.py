@@ -30,8 +30,8 @@ from tests.virtual_loop import VirtualLoop
 
 Json = dict[str, Any]
 
-SEEDS = {"--first": 2, "--seeds": 2, "--acts": 6}
-"""short histories with every fault"""
+SEEDS = {"--first": 2, "--seeds": 1, "--acts": 6}
+"""a short history of each kind, which together have every fault"""
 TIMEOUT_SECONDS = 1800.0
 
 

@@ -138,14 +138,15 @@ def _devices(vmi: Json) -> Iterator[Device]:
 
 
 def _devices_of_domain(vmi: Json) -> Iterator[Device]:
-    """The disks and NICs that the domain has already, also those that were hotplugged."""
-    waiting = {
+    """The disks and NICs that the domain has already, also those that were hotplugged. KubeVirt lists a hotplugged disk
+    in the spec first, and its volume in the status a moment later."""
+    attached = {
         each.get("name")
         for _, each in entries(vmi, "status", "volumeStatus")
-        if each.get("hotplugVolume") is not None and each.get("phase") != "Ready"
+        if each.get("hotplugVolume") is None or each.get("phase") == "Ready"
     }
     for _, disk in entries(vmi, "spec", "domain", "devices", "disks"):
-        if disk.get("name") not in waiting:
+        if disk.get("name") in attached:
             yield "disk", str(disk.get("name"))
     for interface in _interfaces_of_domain(vmi):
         yield "interface", str(interface.get("name"))

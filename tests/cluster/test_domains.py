@@ -83,6 +83,7 @@ async def runs(place: Place, node: Kubelet) -> Json:
     pod = await launcher(place.api, place.namespace, POD, vmi, node.node)
     status = {
         "phase": "Running",
+        "volumeStatus": [{"name": "root"}],
         "nodeName": node.node,
         "runtimeUser": 107,
         "activePods": {pod["metadata"]["uid"]: node.node},

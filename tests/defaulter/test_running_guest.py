@@ -30,17 +30,18 @@ ROOT = ("disk", "root")
 
 
 def guest(*devices: Json, phase: str = "Running", noted: Json | None = None, **status: Any) -> Json:
-    """A VMI whose NICs are in its domain."""
+    """A VMI whose NICs and disks are in its domain."""
     content = spec(*devices)
     interfaces = [{"name": each["name"], "infoSource": "domain"} for each in content["domain"]["devices"]["interfaces"]]
     found = vmi(content, uid=UID)
     if noted is not None:
         found["metadata"]["annotations"] = {GUEST_ADDRESSES: json.dumps({"vmi": UID, "addresses": noted})}
-    return {**found, "status": {"phase": phase, "interfaces": interfaces, **status}}
+    volumes = [{"name": each["name"]} for each in content["domain"]["devices"]["disks"]]
+    return {**found, "status": {"phase": phase, "interfaces": interfaces, "volumeStatus": volumes, **status}}
 
 
 def hotplug(phase: str) -> list[Json]:
-    return [{"name": "data", "hotplugVolume": {"attachPodName": "hp"}, "phase": phase}]
+    return [{"name": "root"}, {"name": "data", "hotplugVolume": {"attachPodName": "hp"}, "phase": phase}]
 
 
 BOTH = {"disk root": "0000:07:00.0", "interface default": "0000:01:00.0"}
@@ -58,6 +59,11 @@ BOTH = {"disk root": "0000:07:00.0", "interface default": "0000:01:00.0"}
         pytest.param(guest(disk(pciAddress="0000:05:00.0")), "", id="the spec has the address"),
         pytest.param(
             guest(disk(), disk("data"), volumeStatus=hotplug("Bound"), noted={"disk root": ""}), "", id="soon"
+        ),
+        pytest.param(
+            guest(disk(), disk("data"), volumeStatus=[{"name": "root"}], noted={"disk root": ""}),
+            "",
+            id="a disk that is hotplugged is in the spec first",
         ),
         pytest.param(
             guest(disk(), disk("data"), volumeStatus=hotplug("Ready"), noted={"disk root": ""}),

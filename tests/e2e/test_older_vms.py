@@ -112,10 +112,13 @@ async def test_second_start_with_an_instance_type(scope: Scope) -> None:
 
 
 @pytest.mark.needs(source="blank")
-async def test_hotplugged(scope: Scope) -> None:
+@pytest.mark.parametrize(
+    "devices", [pytest.param(IMPLICIT, id="no devices listed"), pytest.param(LISTED, id="listed devices")]
+)
+async def test_hotplugged(scope: Scope, devices: Json) -> None:
     """A disk that was hotplugged into an older VM stays where it is at the next start, and so do the others"""
     await opt_out(scope)
-    await scope.make_vm("older", older(scope, LISTED))
+    await scope.make_vm("older", older(scope, devices))
     await scope.runs("older")
     await opt_in(scope)
     # A spec holds disks and interfaces only, and no record is as old as the VM.

@@ -20,7 +20,8 @@ Json = dict[str, Any]
 
 
 def guest(name: str = "web", namespace: str = "shop", phase: str = "Running") -> Json:
-    return {**vmi(spec(disk()), name, namespace, uid="u"), "status": {"phase": phase}}
+    status = {"phase": phase, "volumeStatus": [{"name": "root"}]}
+    return {**vmi(spec(disk()), name, namespace, uid="u"), "status": status}
 
 
 def reader(*namespaces: str, wanted: bool = True) -> tuple[DomainReader, EmptyApi]:

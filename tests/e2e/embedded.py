@@ -1,9 +1,13 @@
-"""What an embedded stack offers guests: a server of disk images, and claims and DataSources to clone from."""
+"""What an embedded stack offers guests: a server of disk images, which is a registry too, and claims and DataSources to
+clone from."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import subprocess
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +36,7 @@ def provide(paths: StackPaths, patience_seconds: float) -> Iterator[Target]:
     images.mkdir()
     image = images / "disk.qcow2"
     subprocess.run(["qemu-img", "create", "-q", "-f", "qcow2", str(image), "16M"], check=True, timeout=60)
+    write_container_disk(images / "v2" / "guest", image)
     with served(images) as address:
         target = Target(
             paths.kubeconfig,
@@ -40,12 +45,26 @@ def provide(paths: StackPaths, patience_seconds: float) -> Iterator[Target]:
             sources={
                 "http": f"{address}/disk.qcow2",
                 "missing_http": f"{address}/none.qcow2",
+                "registry": f"{address.replace('http', 'docker')}/guest:1",
                 "clone": f"{GOLDEN}/guest",
                 "data_source": f"{GOLDEN}/guest",
             },
         )
         asyncio.run(make_golden(target))
         yield target
+
+
+def write_container_disk(repository: Path, disk: Path) -> None:
+    """The files that a registry serves for a container disk with the tag 1."""
+    manifests, blobs = repository / "manifests", repository / "blobs"
+    for folder in (manifests, blobs):
+        folder.mkdir(parents=True)
+    layer = repository / "layer.tar.gz"
+    with tarfile.open(layer, "w:gz") as archive:
+        archive.add(disk, f"disk/{disk.name}")
+    digest = f"sha256:{hashlib.sha256(layer.read_bytes()).hexdigest()}"
+    layer.rename(blobs / digest)
+    (manifests / "1").write_text(json.dumps({"schemaVersion": 2, "layers": [{"digest": digest}]}))
 
 
 @contextmanager

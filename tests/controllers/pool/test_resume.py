@@ -29,7 +29,7 @@ class Cluster:
     def __init__(self, runs: bool, **spec: Any) -> None:
         inner = {key: value for key, value in template()["spec"].items() if key != "running"}
         owner = controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", snapshot(1).pool.uid)
-        metadata = {"name": "web-1", "uid": "u-web-1", "ownerReferences": [owner]}
+        metadata = {"namespace": "default", "name": "web-1", "uid": "u-web-1", "ownerReferences": [owner]}
         self.vm = {"metadata": metadata, "spec": {**inner, **spec}}
         self.runs, self.asked = runs, []
 

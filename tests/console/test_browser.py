@@ -97,7 +97,7 @@ PAGES = {
     "sizing": (f"/sizing/{SHOP}/my-warm-pool", "Sizing advice"),
     "policies": ("/policies", "Order of precedence"),
     "fleet": ("/fleet", "Who set the hardware"),
-    "policy": ("/migpol/-/computing", "KubeVirt enforces it"),
+    "policy": ("/migpol/-/computing", "KubeVirt uses all its settings"),
     "change": (f"/change?kind=vpool&namespace={SHOP}&name=my-vm-pool", "YAML"),
     "absent": (f"/vpool/{SHOP}/absent", "There is no vpool absent in namespace shop."),
 }

@@ -70,8 +70,8 @@ def test_problems_come_first_and_have_words() -> None:
     assert [
         (each["words"], each["bad"], each["since"]) for each in condition_rows({"conditions": conditions}, NOW)
     ] == [
-        ("A change makes no progress", True, "2m"),
-        ("It cannot go on without help", True, "2m"),
+        ("Changes make no progress", True, "2m"),
+        ("A user must change something", True, "2m"),
         ("Too few VMs are available", False, "2m"),
     ]
     assert not any(each["bad"] for each in condition_rows({"conditions": conditions[:2]}, NOW))
@@ -79,7 +79,11 @@ def test_problems_come_first_and_have_words() -> None:
 
 @pytest.mark.parametrize(
     ("reason", "says"),
-    [("Complete", "Nothing is left to change"), ("UpdatePaused", "The update waits"), ("R", "A change is in progress")],
+    [
+        ("Complete", "Nothing is left to change"),
+        ("UpdatePaused", "The update waits"),
+        ("R", "Changes make progress, or are complete"),
+    ],
 )
 def test_progress_has_words_for_its_reason(reason: str, says: str) -> None:
     assert condition_rows({"conditions": [condition("Progressing", "True", reason)]}, NOW)[0]["words"] == says

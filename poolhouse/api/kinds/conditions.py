@@ -32,12 +32,12 @@ _ALL = (
     ConditionType(
         "Reconciling", OURS, "The controller works towards the spec", "Nothing is left to do", while_true=True
     ),
-    ConditionType("Stalled", OURS, "It cannot go on without help", "Nothing stops it", while_true=True),
+    ConditionType("Stalled", OURS, "A user must change something", "No user must change anything", while_true=True),
     ConditionType("Valid", (WARM_POOLS,), "The spec is valid", "The spec is invalid"),
     ConditionType("Available", _POOLS, "Enough VMs are available", "Too few VMs are available"),
-    ConditionType("Progressing", _POOLS, "A change is in progress", "A change makes no progress"),
+    ConditionType("Progressing", _POOLS, "Changes make progress, or are complete", "Changes make no progress"),
     ConditionType("Healing", (POOLS,), "Failing VMs are replaced", "Failing VMs are not replaced"),
-    ConditionType("Degraded", (WARM_POOLS,), "It is degraded", "It is not degraded", since_true=True),
+    ConditionType("Degraded", (WARM_POOLS,), "VMs fail, or cannot be created", "No VM fails", since_true=True),
     ConditionType(
         "RolloutComplete",
         (WARM_POOLS,),
@@ -110,8 +110,10 @@ _ALL = (
     ConditionType("ApplicationHealthy", (CLAIMS,), "The application is healthy", "The application is not healthy"),
     ConditionType("Expiring", (CLAIMS,), "Its time ends soon", "Its time does not end soon"),
     ConditionType("Evicting", (CLAIMS,), "The VM should leave its node", "The VM stays on its node", while_true=True),
-    ConditionType("Active", (MIGRATION_POLICIES,), "It is active", "It is not active"),
-    ConditionType("Enforced", (MIGRATION_POLICIES,), "KubeVirt enforces it", "KubeVirt does not enforce it"),
+    ConditionType("Active", (MIGRATION_POLICIES,), "The policy can win", "The policy cannot win"),
+    ConditionType(
+        "Enforced", (MIGRATION_POLICIES,), "KubeVirt uses all its settings", "KubeVirt does not use all its settings"
+    ),
 )
 CONDITIONS = {each.name: each for each in _ALL}
 WHILE_TRUE = frozenset(each.name for each in _ALL if each.while_true)

@@ -112,6 +112,16 @@ class LazyGroup(click.Group):
         command: click.Command = _load(entry.target)
         return command
 
+    def parse_args(self, context: click.Context, arguments: list[str]) -> list[str]:
+        commands = [each for each in arguments if each in COMMANDS]
+        try:
+            return super().parse_args(context, arguments)
+        except click.NoSuchOption as error:
+            if not commands:
+                raise
+            first = f"{context.command_path} {commands[0]} {error.option_name} ..."
+            raise click.UsageError(f"{error.message} Give the command first: {first}", context) from None
+
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:

@@ -205,6 +205,14 @@ def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[st
     assert "No such command 'statsu'. Did you mean 'status'?" in capsys.readouterr().err
 
 
+def test_an_option_before_the_command_is_refused_with_the_right_order(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["-n", "shop", "why", "web-1"])
+    error = capsys.readouterr().err
+    assert "No such option '-n'. Give the command first: " in error
+    assert " why -n ..." in error
+
+
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

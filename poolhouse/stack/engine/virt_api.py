@@ -165,7 +165,7 @@ class VirtApi:
         try:
             await self._hypervisor.open_stream(vmi, stream)
         except HypervisorRefused as error:
-            return StatusError(500, "InternalError", str(error))
+            return StatusError(400, "BadRequest", str(error))
         return StatusError(400, "BadRequest", "websocket: the client is not using the websocket protocol")
 
     async def _stream(self, scope: Any, receive: Any, send: Any) -> None:
@@ -185,7 +185,7 @@ class VirtApi:
                 await send({"type": "websocket.accept", "subprotocol": protocol})
                 await relay(receive, send, reader, writer)
         except (StatusError, HypervisorRefused) as error:
-            refused = error if isinstance(error, StatusError) else StatusError(500, "InternalError", str(error))
+            refused = error if isinstance(error, StatusError) else StatusError(400, "BadRequest", str(error))
             body = json.dumps(_failure(refused)).encode()
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
             start = {"type": "websocket.http.response.start", "status": refused.code, "headers": headers}

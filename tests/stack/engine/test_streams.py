@@ -169,7 +169,7 @@ async def test_bytes_pass_in_both_directions_until_the_guest_ends() -> None:
     [
         pytest.param("vm", "alice", 401, "only the API server may call this endpoint", id="not the API server"),
         pytest.param("other", "poolhouse-front-proxy", 404, '"other" not found', id="no such VMI"),
-        pytest.param("vm", "poolhouse-front-proxy", 500, "a simulated VM has no console", id="a simulated VM"),
+        pytest.param("vm", "poolhouse-front-proxy", 400, "a simulated VM has no console", id="a simulated VM"),
     ],
 )
 async def test_a_refusal_has_a_status(name: str, peer: str, code: int, message: str) -> None:
@@ -181,7 +181,7 @@ async def test_a_refusal_has_a_status(name: str, peer: str, code: int, message: 
 @pytest.mark.parametrize(
     ("hypervisor", "code", "message"),
     [
-        pytest.param(SimulatedHypervisor(), 500, "a simulated VM has no console", id="a simulated VM"),
+        pytest.param(SimulatedHypervisor(), 400, "a simulated VM has no console", id="a simulated VM"),
         pytest.param(Guest(), 400, "not using the websocket protocol", id="a VM with a console"),
     ],
 )

@@ -77,6 +77,7 @@ class PoolChanges:
     def _vm_gone(self, vm: VM) -> None:
         self.stores.forget(vm.key)
         disks = [(vm.namespace, disk) for disk in vm.disks]
+        self.stores.collected.difference_update(disks)
         self.records.gone_disks.note(disks, self.clock())
         if memory := self.records.memory_of_owner(vm):
             memory.deleted_vms.deleted(vm.name, self.clock())

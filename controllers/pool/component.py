@@ -5,6 +5,7 @@ from functools import partial
 
 from controllers.pool import simulate
 from controllers.pool.apply import PoolWriter
+from controllers.pool.collected_disks import find_collected
 from controllers.pool.controller import PoolController
 from controllers.pool.events import PoolEvents
 from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
@@ -47,6 +48,7 @@ def _controller(context: ControllerContext, stores: Stores) -> PoolController:
         burst=context.burst,
         clock=api.monotonic,
         now=api.now,
+        find_collected=partial(find_collected, api),
     )
 
 

@@ -1,6 +1,6 @@
 """Reconciles pools."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -40,6 +40,7 @@ class PoolController:
     burst: int
     clock: Callable[[], float]
     now: Callable[[], datetime]
+    find_collected: Callable[[Iterable[Key]], Awaitable[set[Key]]]
     measure_after: Callable[[Key, float], None] = lambda key, seconds: None
     """adds a pool to the queue of measurements"""
     records: PoolRecords = field(init=False)
@@ -69,6 +70,7 @@ class PoolController:
             return await self._reconcile_stored(key)
 
     async def _reconcile_stored(self, key: Key) -> float | None:
+        self.stores.collected.update(await self.find_collected(self.stores.without_data_volume(key)))
         pool = self.stores.pools.get(key)
         if isinstance(pool, Pool) and (pause := self.records.pause(pool)):
             return pause

@@ -50,7 +50,7 @@ NOBODY = False, "", ""
 
 
 class DiskState(NamedTuple):
-    """The view of a DataVolume, or of a claim."""
+    """The view of a DataVolume, or of a claim without its state."""
 
     phase: str = ""
     """empty if it does not exist, or if CDI has not looked at it"""
@@ -103,22 +103,7 @@ def parse_claim(document: Json) -> DiskState:
     left, key, owner = is_left(document.get("metadata") or {}), object_key(document), controller_of(document) or {}
     vm, uid = (owner["name"], owner["uid"]) if owner.get("kind") == VMS.kind else ("", "")
     kept_by = intern(text(document, "metadata", "labels", meta.KEPT_BY))
-    phase = "Succeeded" if _is_collected(document["metadata"]) else ""
-    return DiskState(phase, left=left, key=key, vm=vm, vm_uid=uid, kept_by=kept_by)
-
-
-def _is_collected(claim: Json) -> bool:
-    """Whether the claim has its data, if it has no DataVolume: CDI deletes a completed DataVolume after
-    `dataVolumeTTLSeconds`, and first removes it from the owners of the claim (detachPvcDeleteDv in CDI's
-    garbagecollect.go). KubeVirt starts a VM with such a claim too."""
-    owners = claim.get("ownerReferences") or ()
-    return "deletionTimestamp" not in claim and all(each.get("kind") != DATA_VOLUMES.kind for each in owners)
-
-
-def disk_state(volume: DiskState | None, claim: DiskState | None) -> DiskState:
-    """The state of a disk by its DataVolume. The claim counts while CDI has not looked at the DataVolume."""
-    found = claim if volume is None or volume.unseen else volume
-    return found or volume or DiskState()
+    return DiskState(left=left, key=key, vm=vm, vm_uid=uid, kept_by=kept_by)
 
 
 def _by_name_in_template(state: DiskState) -> Iterator[Hashable]:
@@ -146,11 +131,11 @@ class DiskInformers:
         self.data_volumes, self.claims = DATA_VOLUME_SOURCE.optional_informer(api), CLAIM_SOURCE.informer(api)
 
     def state(self, key: Key) -> DiskState | None:
-        """The state of a disk; None if the cluster does not serve DataVolumes."""
+        """The state of a DataVolume; None if the cluster does not serve DataVolumes."""
         volumes = self.data_volumes
         if not volumes.known:
             return DiskState("DataVolumes are not listed yet")
-        return disk_state(volumes.get(key[1], key[0]), self.claims.store.get(key)) if volumes.served else None
+        return (volumes.get(key[1], key[0]) or DiskState()) if volumes.served else None
 
     def owned(self, disk: Key) -> Iterator[DiskState]:
         """Those that a new VM must not get, by namespace and name in a template."""

@@ -4,7 +4,8 @@ import asyncio
 from dataclasses import replace
 
 from controllers.pool.cluster import Cluster
-from controllers.pool.data_volumes import CLAIM_SOURCE, DATA_VOLUME_SOURCE, disk_state, disk_states
+from controllers.pool.collected_disks import find_collected
+from controllers.pool.data_volumes import CLAIM_SOURCE, DATA_VOLUME_SOURCE, DiskState, disk_states
 from controllers.pool.instancetypes import KnownInstancetypes
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
@@ -45,5 +46,6 @@ async def list_stores(api: Api, namespace: str) -> Stores:
                 raise
     found = replace(found, owned_disks=lambda disk: (*states.by("name", disk), *claims.by("name", disk)))
     if waits:
-        found = replace(found, disk_state=lambda key: disk_state(states.get(key), claims.get(key)))
+        found = replace(found, disk_state=lambda key: states.get(key) or DiskState())
+        found.collected.update(await find_collected(api, found.without_data_volume()))
     return found

@@ -74,7 +74,7 @@ def unready_disks(stores: Stores, pool: Pool) -> dict[str, DiskState]:
         if vm.owner_uid == pool.uid and (vm.printable_status == DATA_VOLUME_ERROR or not at_start)
         for disk in vm.disks
         if (state := stores.disk_state((vm.namespace, disk))) is not None and not state.starts_vm
-        if not (state.unseen and at_start)
+        if not state.unseen or not (at_start or (vm.namespace, disk) in stores.collected)
     )
     return dict(found)
 

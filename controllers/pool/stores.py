@@ -29,13 +29,15 @@ class Stores:
     snapshots: SnapshotStores = field(default_factory=SnapshotStores)
     cluster: Cluster = field(default_factory=Cluster)
     disk_state: Callable[[Key], DiskState | None] = lambda key: None
-    """Returns the state of a disk; None if the cluster does not serve DataVolumes."""
+    """Returns the state of a DataVolume; None if the cluster does not serve DataVolumes."""
     owned_disks: Callable[[Key], Iterable[DiskState]] = lambda disk: ()
     """Returns the DataVolumes and claims with this namespace and name in a template that VMs own or have left."""
     lists_data_volumes: Callable[[], bool] = lambda: True
     """Whether `owned_disks` has all DataVolumes. False until they are listed, also for lack of the right."""
     instancetypes: KnownInstancetypes = field(default_factory=KnownInstancetypes, repr=False, compare=False)
     former_disks: Store[FormerDisks] = field(default_factory=FormerDisks.store, repr=False, compare=False)
+    collected: set[Key] = field(default_factory=set, compare=False)
+    """Disks that have their data, and no DataVolume any more."""
     _joined: dict[Key, tuple[VM, VMI, VM]] = field(default_factory=dict, repr=False, compare=False)
     _live_updates: LiveUpdates = field(default_factory=LiveUpdates, repr=False, compare=False)
 
@@ -86,6 +88,16 @@ class Stores:
 
     def waiting_for_disk(self, disk: Key) -> list[VM]:
         return self.vms.by("disk_if_waiting", disk)
+
+    def without_data_volume(self, pool_key: Key | None = None) -> list[Key]:
+        """Disks of the pool, or of all pools, that replace others and whose DataVolume is missing."""
+        vms = (vm for vm in self.waiting_for_disks(pool_key) if vm.replaced_disks and vm.pool_name)
+        keys = ((vm.namespace, disk) for vm in vms for disk in vm.disks)
+        return [key for key in keys if key not in self.collected and self._is_unseen(key)]
+
+    def _is_unseen(self, disk: Key) -> bool:
+        state = self.disk_state(disk)
+        return state is not None and state.unseen
 
     def foreign_vmis(self, pool: Pool) -> tuple[str, ...]:
         """UIDs of VMIs that have the label of the pool's VMIs, and are none of them: of VMs that have left the pool, of

@@ -87,8 +87,10 @@ def test_the_writes_of_a_deleted_pool_are_shown(old: VMSnapshot | None, new: VMS
 def test_a_vm_that_a_list_shows_in_place_of_another_is_a_new_one() -> None:
     """The watch has missed the deletion of the former one, and the creation."""
     controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    former = vm(2, disks=("root-0123456789-2",))
+    former, disk = vm(2, disks=("root-0123456789-2",)), ("default", "root-0123456789-2")
+    controller.stores.collected.add(disk)
     controller.changes.vm_changed(lambda key, seconds: None, former, vm(2, uid="u-later", disks=former.disks))
+    assert controller.stores.collected == set(), "CDI fills the disk of the new VM"
     assert controller.records.gone_disks.names("web", [("default", "root-0123456789")], 0.0) == {"web-2"}
     assert controller.records.memory(a_pool(1)).deleted_vms.to_check(0.0) == frozenset(), "web-2 exists"
 

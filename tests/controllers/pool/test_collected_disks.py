@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import pytest
 
 from controllers.pool.actions import Restart
-from controllers.pool.data_volumes import DiskState, disk_state, parse_claim
+from controllers.pool.collected_disks import find_collected, is_complete
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.revision_content import content
 from controllers.pool.revisions import current_revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
+from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.resource import Key, Resource
 from tests.controllers.pool.builders import NOW, a_pool, vm, vmi
 
 Json = dict[str, Any]
@@ -38,12 +43,33 @@ def claim(*owners: Json, **metadata: Any) -> Json:
     ],
 )
 def test_which_claims_are_complete(found: Json, *, complete: bool) -> None:
-    assert parse_claim(found).starts_vm is complete
+    assert is_complete(found) is complete
 
 
-def observed(state: DiskState) -> PoolSnapshot:
+async def test_claims_that_cannot_be_read_stay_unknown() -> None:
+    class Claims:
+        answers: Mapping[str, Json | ApiError] = {
+            "a": claim(VM),
+            "b": claim(VOLUME),
+            "c": NotFound("no", status=404),
+            "d": ApiError("away", status=503),
+            "e": claim(),
+        }
+
+        async def get(self, resource: Resource, namespace: str, name: str) -> Json:
+            if isinstance(found := self.answers[name], ApiError):
+                raise found
+            return found
+
+    assert await find_collected(cast(Api, Claims()), (("default", name) for name in "abcde")) == {
+        ("default", "a"),
+        ("default", "e"),
+    }
+
+
+def observed(state: DiskState, *collected: Key) -> tuple[Stores, PoolSnapshot]:
     """A pool whose VM got a new disk and still runs from the old one."""
-    stores = Stores(disk_state=lambda key: state)
+    stores = Stores(disk_state=lambda key: state, collected={*collected})
     pool = a_pool(1, updateStrategy={"proactive": {"replacePolicy": "Recreate"}})
     revision, _ = current_revision(pool.name, pool.uid, content(pool.spec), (), namespace=pool.namespace)
     hashes = {"disk_templates": f"root={dict(revision.disks)['root']}", "replaced_disks": "root-1=h1"}
@@ -55,26 +81,24 @@ def observed(state: DiskState) -> PoolSnapshot:
     stores.vmis.put(one.key, run)
     found = observe(stores, pool.key, synced=True, failure=None, burst=250)
     assert isinstance(found, PoolSnapshot)
-    return found
-
-
-IMPORTING, COLLECTED = DiskState("ImportInProgress"), parse_claim(claim(VM))
+    return stores, found
 
 
 @pytest.mark.parametrize(
-    ("volume", "found", "restarts"),
+    ("state", "collected", "asked", "restarts"),
     [
-        pytest.param(None, None, False, id="no DataVolume and no claim yet"),
-        pytest.param(None, COLLECTED, True, id="CDI has collected the DataVolume"),
-        pytest.param(None, parse_claim(claim(VOLUME)), False, id="the informer does not show the DataVolume yet"),
-        pytest.param(DiskState(), COLLECTED, True, id="CDI has not looked at the DataVolume of a claim that exists"),
-        pytest.param(IMPORTING, None, False, id="the import runs"),
-        pytest.param(IMPORTING, COLLECTED, False, id="a new DataVolume counts, not the old claim"),
-        pytest.param(DiskState("Succeeded"), None, True, id="the import is done"),
+        pytest.param(DiskState(), (), [NEW], False, id="no DataVolume and no claim yet"),
+        pytest.param(DiskState(), (NEW,), [], True, id="CDI has collected the DataVolume"),
+        pytest.param(DiskState("ImportInProgress"), (), [], False, id="the import runs"),
+        pytest.param(DiskState("ImportInProgress"), (NEW,), [], False, id="a new DataVolume counts, not the old claim"),
+        pytest.param(DiskState("Succeeded"), (), [], True, id="the import is done"),
     ],
 )
 def test_an_update_does_not_wait_for_a_collected_data_volume(
-    volume: DiskState | None, found: DiskState | None, *, restarts: bool
+    state: DiskState, collected: tuple[Key, ...], asked: list[Key], *, restarts: bool
 ) -> None:
-    actions = plan(observed(disk_state(volume, found)), NOW).actions
-    assert any(isinstance(each, Restart) for each in actions) is restarts
+    stores, found = observed(state, *collected)
+    assert stores.without_data_volume(("default", "web")) == asked
+    assert stores.without_data_volume() == asked
+    assert stores.without_data_volume(("default", "other")) == []
+    assert any(isinstance(each, Restart) for each in plan(found, NOW).actions) is restarts

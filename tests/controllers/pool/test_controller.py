@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any, cast
 
@@ -14,6 +14,7 @@ from controllers.pool.actions import Heal
 from controllers.pool.apply import PoolOutcome, PoolWriter
 from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS, Enqueue, PoolChanges
 from controllers.pool.controller import PoolController
+from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_writers import PAUSE_SECONDS, WAKE_SECONDS, DiskWriters
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
@@ -86,7 +87,31 @@ def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolControlle
         burst=250,
         clock=lambda: 0.0,
         now=lambda: NOW,
+        find_collected=nothing_collected,
     )
+
+
+async def nothing_collected(disks: Iterable[Key]) -> set[Key]:
+    return set()
+
+
+async def test_claims_are_asked_for_before_a_plan() -> None:
+    """A collected DataVolume would hold the restart of its VM for ever."""
+    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller.stores = replace(controller.stores, disk_state=lambda key: DiskState())
+    gets = replace(vm(2), replaced_disks="root-2=h1", disks=("root-0123456789-2",))
+    controller.stores.vms.put(gets.key, gets)
+    asked = list[Key]()
+
+    async def all_collected(disks: Iterable[Key]) -> set[Key]:
+        asked.extend(found := set(disks))
+        return found
+
+    controller.find_collected = all_collected
+    for _ in range(2):
+        await controller.reconcile(("default", "web"))
+    assert asked == [("default", "root-0123456789-2")], "once"
+    assert controller.stores.collected == set(asked)
 
 
 class Telling:

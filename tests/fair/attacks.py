@@ -233,7 +233,9 @@ async def waiting_claims(tenant: Tenant) -> None:
     full = warm_pool(tenant.namespace, 0)
     full["spec"]["maxTotal"] = 1
     await tenant.api.create(WARM_POOLS, full)
-    claims = (claim(tenant.namespace, f"c{number}", onEmpty="Queue") for number in range(WAITING_CLAIMS))
+    # On a busy machine, the last one is created minutes after the first.
+    waits: Json = {"onEmpty": "Queue", "bindTimeoutSeconds": 3600}
+    claims = (claim(tenant.namespace, f"c{number}", **waits) for number in range(WAITING_CLAIMS))
     await harness.create_all(tenant.api, CLAIMS, claims)
 
     async def queued() -> bool:

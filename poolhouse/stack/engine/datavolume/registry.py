@@ -3,7 +3,9 @@
 Registries are asked anonymously and with TLS; those of this machine without TLS, as container runtimes ask them.
 """
 
+import asyncio
 import hashlib
+import json
 import platform
 import re
 import shutil
@@ -19,7 +21,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 DISKS = "disk/"
 NO_DISK = "Failed to find VM disk image file in the container image"
 """CDI's message"""
-DOCKER_HUB = "docker.io", "registry-1.docker.io"
 LOCAL = ("localhost", "127.0.0.1")
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 ACCEPTED = ", ".join(
@@ -28,6 +29,8 @@ ACCEPTED = ", ".join(
         *(f"application/vnd.docker.distribution.manifest{kind}.v2+json" for kind in (".list", "")),
     ]
 )
+MAX_MANIFEST_BYTES = 4 * 1024 * 1024
+"""as registries limit it (OCI distribution specification, "Pushing Manifests")"""
 PARAMETER = re.compile(r'(\w+)="([^"]*)"')
 
 
@@ -46,11 +49,10 @@ class Reference:
 
 
 def parse_reference(url: str) -> Reference:
+    """Raises RegistryRefused for an image without the host of its registry, because no registry is the default."""
     host, _, name = url.removeprefix("docker://").partition("/")
     if not name or not ("." in host or ":" in host or host == "localhost"):
-        host, name = DOCKER_HUB[0], f"{host}/{name}" if name else f"library/{host}"
-    if host == DOCKER_HUB[0]:
-        host = DOCKER_HUB[1]
+        raise RegistryRefused(f"{url}: name the host of the registry: docker://HOST/NAME:TAG")
     named, _, digest = name.partition("@")
     path, _, tag = named.partition(":")
     scheme = "http" if host.split(":")[0] in LOCAL else "https"
@@ -78,13 +80,30 @@ async def _get_manifest(
     for _ in range(2):
         async with session.get(url, headers={"Accept": ACCEPTED, **headers}) as answer:
             if answer.status == 200:
-                found: Json = await answer.json(content_type=None)
-                return found
+                return await _parse_manifest(answer, version)
             wanted = answer.headers.get("WWW-Authenticate", "")
         if answer.status != 401 or headers or not wanted.startswith("Bearer "):
             break
         headers["Authorization"] = f"Bearer {await _get_token(session, dict(PARAMETER.findall(wanted)))}"
     raise RegistryRefused(f"Could not create image reference: {url}: {answer.status} {answer.reason}")
+
+
+async def _parse_manifest(answer: aiohttp.ClientResponse, version: str) -> Json:
+    try:
+        raw = await answer.content.readexactly(MAX_MANIFEST_BYTES)
+    except asyncio.IncompleteReadError as whole:
+        raw = whole.partial
+    else:
+        raise RegistryRefused(f"the manifest {version} has {MAX_MANIFEST_BYTES} bytes or more")
+    if ":" in version and f"sha256:{hashlib.sha256(raw).hexdigest()}" != version:
+        raise RegistryRefused(f"the manifest {version} has other bytes than its digest says")
+    try:
+        found = json.loads(raw)
+    except ValueError as error:
+        raise RegistryRefused(f"the manifest {version} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise RegistryRefused(f"the manifest {version} is not an object")
+    return found
 
 
 async def _get_token(session: aiohttp.ClientSession, challenge: dict[str, str]) -> str:

@@ -18,7 +18,7 @@ from aiohttp import web
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.stack.engine.datavolume.importer import QemuImgImporter
 from poolhouse.stack.engine.datavolume.phases import ImportProgress
-from poolhouse.stack.engine.datavolume.registry import parse_reference
+from poolhouse.stack.engine.datavolume.registry import MAX_MANIFEST_BYTES, RegistryRefused, parse_reference
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from tests.stack.engine.builders import NOW, disk, pvc
@@ -138,7 +138,7 @@ class Registry:
     """A registry with one image, which gives nothing without a token."""
 
     def __init__(self, *layers: dict[str, bytes], folder: Path) -> None:
-        self.manifests: dict[str, Any] = {}
+        self.manifests: dict[str, bytes] = {}
         self.blobs: dict[str, bytes] = {}
         for number, files in enumerate(layers):
             path = folder / f"{number}.tar.gz"
@@ -147,10 +147,17 @@ class Registry:
                     (folder / "content").write_bytes(content)
                     archive.add(folder / "content", name)
             self.blobs[f"sha256:{hashlib.sha256(path.read_bytes()).hexdigest()}"] = path.read_bytes()
-        variants = {"s390x": "sha256:other", "amd64": "sha256:ours", "arm64": "sha256:ours"}
+        self.ours = self._add({"layers": [{"digest": digest} for digest in self.blobs]})
+        variants = {"s390x": "sha256:other", "amd64": self.ours, "arm64": self.ours}
         listed = [{"digest": digest, "platform": {"architecture": name}} for name, digest in variants.items()]
-        self.manifests["1"] = {"manifests": listed}
-        self.manifests["sha256:ours"] = {"layers": [{"digest": digest} for digest in self.blobs]}
+        self.manifests["1"] = self.manifests[self._add({"manifests": listed})]
+
+    def _add(self, manifest: Any) -> str:
+        """Returns the digest of the manifest."""
+        raw = json.dumps(manifest).encode()
+        digest = f"sha256:{hashlib.sha256(raw).hexdigest()}"
+        self.manifests[digest] = raw
+        return digest
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         if request.path == "/token":
@@ -160,7 +167,7 @@ class Registry:
             raise web.HTTPUnauthorized(headers={"WWW-Authenticate": challenge})
         _, _, kind, name = request.path.removeprefix("/v2").split("/")
         if kind == "manifests" and name in self.manifests:
-            return web.json_response(self.manifests[name])
+            return web.Response(body=self.manifests[name])
         if kind == "blobs" and name in self.blobs:
             return web.Response(body=self.blobs[name])
         raise web.HTTPNotFound
@@ -199,7 +206,19 @@ async def test_what_a_registry_cannot_give_fails_the_import(tmp_path: Path) -> N
     assert "/guest/manifests/2: 404" in made.reason
     registry.blobs = dict.fromkeys(registry.blobs, b"other bytes")
     made, _ = await imported(registry, tmp_path)
+    assert "the layer sha256:" in made.reason
     assert "has other bytes than its digest says" in made.reason
+    for raw, why in (
+        (b"{}", "has other bytes than its digest says"),
+        (b" " * MAX_MANIFEST_BYTES, f"has {MAX_MANIFEST_BYTES} bytes or more"),
+    ):
+        registry.manifests[registry.ours] = raw
+        made, _ = await imported(registry, tmp_path)
+        assert f"the manifest {registry.ours} {why}" in made.reason
+    for raw, why in ((b"none", "is not JSON"), (b"[]", "is not an object")):
+        registry.manifests["3"] = raw
+        made, _ = await imported(registry, tmp_path, version="3")
+        assert f"the manifest 3 {why}" in made.reason
     assert list((tmp_path / "disks").iterdir()) == []
 
 
@@ -210,13 +229,16 @@ async def test_what_a_registry_cannot_give_fails_the_import(tmp_path: Path) -> N
         ("docker://localhost:5000/guest", "http://localhost:5000/v2/guest", "latest"),
         ("docker://a.example/b/c@sha256:12", "https://a.example/v2/b/c", "sha256:12"),
         ("docker://a.example/b/c:1@sha256:12", "https://a.example/v2/b/c", "sha256:12"),
-        ("docker://kubevirt/guest:1", "https://registry-1.docker.io/v2/kubevirt/guest", "1"),
-        ("docker://docker.io/kubevirt/guest", "https://registry-1.docker.io/v2/kubevirt/guest", "latest"),
     ],
 )
 def test_the_address_of_an_image(url: str, address: str, version: str) -> None:
     found = parse_reference(url)
     assert (found.address, found.version) == (address, version)
+
+
+def test_an_image_without_the_host_of_its_registry_is_refused() -> None:
+    with pytest.raises(RegistryRefused, match="name the host of the registry"):
+        parse_reference("docker://kubevirt/guest:1")
 
 
 async def test_a_clone_has_the_content_of_its_source(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.claim_status import FINISHED
-from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.cluster import Cluster, cluster_options, with_namespace
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import CLAIM, Duration, WaitingCommand
 
@@ -44,14 +44,14 @@ def release(cluster: Cluster, names: tuple[str, ...], wait: bool, seconds: float
     phases = {name: phase for name, phase in found.items() if isinstance(phase, str)}
     if shown := is_structured(output):
         rows = [
-            {"name": name, **({"phase": result} if isinstance(result, str) else {"error": result.message})}
+            {"name": name, **({"phase": result} if isinstance(result, str) else {"error": with_namespace(result)})}
             for name, result in found.items()
         ]
         print_structured(output, rows[0] if len(names) == 1 else rows)
     else:
         for name, phase in phases.items():
             echo(f"{name} is {phase}" if wait or phase in FINISHED else f"the release of {name} is requested")
-    if refused := [f"{name}: {error.message}" for name, error in found.items() if not isinstance(error, str)]:
+    if refused := [f"{name}: {with_namespace(error)}" for name, error in found.items() if not isinstance(error, str)]:
         raise Failed("; ".join(refused), shown=shown)
     if wait and (late := [f"{name} is still {phase}" for name, phase in phases.items() if phase not in FINISHED]):
         raise Unreachable(f"after {seconds:g} s, {', '.join(late)}", shown=shown)

@@ -250,3 +250,31 @@ def test_a_claim_is_released_at_the_end(
     found = runs.invoke(claim, [*name, "--ssh", "ci", "--rm", "--exec", "true", "--kubeconfig", str(kubeconfig)])
     assert (found.exit_code, len(api.released)) == (code, released), found.output
     assert text in found.output
+
+
+def test_a_claim_that_cannot_be_released_is_named_with_its_namespace(
+    runs: CliRunner, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class OneClaim:
+        async def patch(self, _: Any, namespace: str, name: str, __: Json) -> Json:
+            if name == "mine":
+                return {"metadata": {"uid": "ours"}}
+            path = f"/apis/poolhouse.dev/v1alpha1/namespaces/{namespace}/virtualmachineclaims/{name}"
+            raise NotFound("not found", status=404, call=f"PATCH {path}", details={"name": name})
+
+        async def get(self, *_: Any) -> Json:
+            return {"metadata": {"uid": "ours"}, "status": {"phase": "Released"}}
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[OneClaim]:
+        yield OneClaim()
+
+    async def connect(_: Cluster) -> Any:
+        return connected()
+
+    monkeypatch.setattr(Cluster, "connect", connect)
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text("{apiVersion: v1, kind: Config}")
+    found = runs.invoke(release.release, ["mine", "other", "-n", "team", "--kubeconfig", str(kubeconfig)])
+    assert "mine is Released" in found.output
+    assert "other: not found in namespace team" in found.output

@@ -577,7 +577,7 @@ async def test_several_claims_are_released_at_once(
     assert (released.exit_code, "missing: " in released.stderr) == (1, True)
 
     again = await run("release", "a", "missing", "-o", "json", standalone_mode=False)
-    absent = 'virtualmachineclaims.poolhouse.dev "missing" not found'
+    absent = f'virtualmachineclaims.poolhouse.dev "missing" not found in namespace {desk.namespace}'
     assert json.loads(again.stdout) == [{"name": "a", "phase": "Released"}, {"name": "missing", "error": absent}]
     assert isinstance(again.exception, Failed)
     assert again.exception.shown  # main() prints no second document

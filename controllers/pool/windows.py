@@ -4,6 +4,7 @@ A window opens at the due times of its cron schedule in its time zone, and close
 elapsed time, so a window that contains a change to summer time is as long as any other.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import cache
@@ -52,10 +53,17 @@ def refusal_of_updates(snapshot: PoolSnapshot, now: datetime) -> str:
     return "" if snapshot.aborted else windows(snapshot, now).refusal
 
 
-def seconds_until_change(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    """Seconds until a window opens or closes. None without windows."""
-    changes_at = windows(snapshot, now).changes_at
-    return (changes_at - now).total_seconds() if changes_at is not None else None
+def seconds_until_window_if(
+    wants: Callable[[PoolSnapshot, datetime], object],
+) -> Callable[[PoolSnapshot, datetime], float | None]:
+    """When a rule that `wants` to stop VMs is asked again: the seconds until a window opens or closes. None without
+    windows, or if the rule wants nothing."""
+
+    def seconds(snapshot: PoolSnapshot, now: datetime) -> float | None:
+        changes_at = windows(snapshot, now).changes_at
+        return (changes_at - now).total_seconds() if changes_at is not None and wants(snapshot, now) else None
+
+    return seconds
 
 
 def _end_of_last(window: MaintenanceWindow, now: datetime) -> datetime | None:

@@ -15,7 +15,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.windows import seconds_until_change
+from controllers.pool.windows import seconds_until_window_if
 from controllers.shared.conditions import condition
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.counting import MAX_NAMES, count_noun
@@ -33,10 +33,6 @@ def _replacement(vm: VM, reason: str) -> Action:
         # Its replaced disks would be deleted with it.
         return retain(vm, "the VM is about to be replaced")
     return Heal(vm.name, vm.uid, reason, failed_starts=vm.start_failures > 0)
-
-
-def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    return seconds_until_change(snapshot, now) if failing(snapshot, now) else None
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
@@ -58,6 +54,6 @@ HEALING = Rule(
     context="it is not replaced, though it fails: ",
     # The owners of its hooks know that it fails, and must not be asked twice.
     keeps_holds=True,
-    again=(seconds_until_healing, _seconds_until_window),
+    again=(seconds_until_healing, seconds_until_window_if(failing)),
     conditions=_conditions,
 )

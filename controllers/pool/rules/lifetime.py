@@ -11,7 +11,7 @@ from controllers.pool.restores import awaits_restore
 from controllers.pool.rules.rule import Rule
 from controllers.pool.selection import is_behind, may_be_restarted, restart, update_has_begun
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.windows import seconds_until_change
+from controllers.pool.windows import seconds_until_window_if
 from controllers.shared.vm import VM
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time, seconds_until_next
 
@@ -50,9 +50,10 @@ def seconds_until_end(snapshot: PoolSnapshot, now: datetime) -> float | None:
     return seconds_until_next((lifetime_end(snapshot, vm) for vm in snapshot.active), now)
 
 
-def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    seconds = seconds_until_change(snapshot, now)
-    return seconds if seconds is not None and any(ended(snapshot, now)) else None
+def _any_ended(snapshot: PoolSnapshot, now: datetime) -> bool:
+    return any(ended(snapshot, now))
 
 
-LIFETIMES = Rule(ended, context="its lifetime has ended: ", again=(seconds_until_end, _seconds_until_window))
+LIFETIMES = Rule(
+    ended, context="its lifetime has ended: ", again=(seconds_until_end, seconds_until_window_if(_any_ended))
+)

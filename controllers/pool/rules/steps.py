@@ -10,7 +10,7 @@ from controllers.pool.progress import count_outdated, seconds_until_deadline
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.update_limit import update_limit
-from controllers.pool.windows import seconds_until_change
+from controllers.pool.windows import seconds_until_window_if
 
 
 def _run_jobs(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
@@ -21,11 +21,12 @@ def _seconds_until_promotion(snapshot: PoolSnapshot, now: datetime) -> float | N
     return update_limit(snapshot, now).again_seconds
 
 
-def _seconds_until_window(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    return seconds_until_change(snapshot, now) if count_outdated(snapshot, now) else None
-
-
 STEPS = Rule(
     steps=(_run_jobs,),
-    again=(seconds_until_overdue, _seconds_until_promotion, seconds_until_deadline, _seconds_until_window),
+    again=(
+        seconds_until_overdue,
+        _seconds_until_promotion,
+        seconds_until_deadline,
+        seconds_until_window_if(count_outdated),
+    ),
 )

@@ -195,6 +195,22 @@ async def test_a_released_claim_that_is_gone_has_ended(left: list[Json]) -> None
     assert await release.release_all(cast(Api, Gone()), "team", ["mine"], end) == {"mine": "Released"}
 
 
+def connected_to(api: Any, monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:
+    """Lets commands use the API instead of a cluster. Returns the options that they need for it."""
+
+    @asynccontextmanager
+    async def connected() -> AsyncIterator[Any]:
+        yield api
+
+    async def connect(_: Cluster) -> Any:
+        return connected()
+
+    monkeypatch.setattr(Cluster, "connect", connect)
+    kubeconfig = directory / "config"
+    kubeconfig.write_text("{apiVersion: v1, kind: Config}")
+    return ["--kubeconfig", str(kubeconfig)]
+
+
 @pytest.fixture
 def runs(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
     for each in (module, release):
@@ -236,18 +252,8 @@ def test_a_claim_is_released_at_the_end(
     released: int,
 ) -> None:
     api = LossyApi([*answers])
-
-    @asynccontextmanager
-    async def connected() -> AsyncIterator[LossyApi]:
-        yield api
-
-    async def connect(_: Cluster) -> Any:
-        return connected()
-
-    monkeypatch.setattr(Cluster, "connect", connect)
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text("{apiVersion: v1, kind: Config}")
-    found = runs.invoke(claim, [*name, "--ssh", "ci", "--rm", "--exec", "true", "--kubeconfig", str(kubeconfig)])
+    options = connected_to(api, monkeypatch, tmp_path)
+    found = runs.invoke(claim, [*name, "--ssh", "ci", "--rm", "--exec", "true", *options])
     assert (found.exit_code, len(api.released)) == (code, released), found.output
     assert text in found.output
 
@@ -265,16 +271,7 @@ def test_a_claim_that_cannot_be_released_is_named_with_its_namespace(
         async def get(self, *_: Any) -> Json:
             return {"metadata": {"uid": "ours"}, "status": {"phase": "Released"}}
 
-    @asynccontextmanager
-    async def connected() -> AsyncIterator[OneClaim]:
-        yield OneClaim()
-
-    async def connect(_: Cluster) -> Any:
-        return connected()
-
-    monkeypatch.setattr(Cluster, "connect", connect)
-    kubeconfig = tmp_path / "config"
-    kubeconfig.write_text("{apiVersion: v1, kind: Config}")
-    found = runs.invoke(release.release, ["mine", "other", "-n", "team", "--kubeconfig", str(kubeconfig)])
+    options = connected_to(OneClaim(), monkeypatch, tmp_path)
+    found = runs.invoke(release.release, ["mine", "other", "-n", "team", *options])
     assert "mine is Released" in found.output
     assert "other: not found in namespace team" in found.output

@@ -78,7 +78,7 @@ class WorkerProcess:
             os.killpg(self._process.pid, signal.SIGKILL)
         await self._process.wait()
         if self._process.stdin is not None:
-            self._process.stdin.close()  # the loop may end before it sees that the reader is gone
+            self._process.stdin.close()  # else Python warns if the event loop ends before the pipe
 
 
 StartWorker = Callable[[Path, dict[str, str]], Awaitable[WorkerProcess]]

@@ -51,8 +51,8 @@ C = TypeVar("C", bound=KubernetesObject)
 
 
 def same_claim(claim: C, found: C) -> C:
-    """`found`, which was read by the name of the claim. Raises ClaimFailed if it is another one, whose VM belongs to
-    somebody else."""
+    """Returns `found`, which was read by the name of the claim. Raises ClaimFailed if it is a later claim of this name,
+    because its VM belongs to somebody else."""
     if found.metadata.uid != claim.metadata.uid:
         name = f"{claim.metadata.namespace}/{claim.name}"
         raise ClaimFailed(f"the claim {name} was deleted, and there is another one of its name now", claim)

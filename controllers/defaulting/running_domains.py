@@ -75,8 +75,8 @@ class DomainReader:
             self._enqueue(self.guests.store.get(new.key))
 
     def scope_changed(self, namespace: str | None = None) -> None:
-        """Queues the guests that were not read, of one namespace or of all: its labels or the selector of the webhook
-        have changed, so Poolhouse may default other VMs now."""
+        """Queues the guests that were not read, of one namespace or of all. Poolhouse may default other VMs now,
+        because the labels of the namespace or the selector of the webhook have changed."""
         found = self.guests.store.all() if namespace is None else self.guests.store.by("unread", namespace)
         for guest in found:
             self._enqueue(guest)

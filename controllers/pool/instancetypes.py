@@ -58,7 +58,7 @@ class KnownInstancetypes:
 
     read_specs: ReadSpecs | None = None
     _pools: dict[Key, _OfPool] = field(default_factory=dict)
-    """only of pools whose VMs have several revisions"""
+    """by pool. A pool is left out while all its VMs have one revision."""
 
     @classmethod
     def of(cls, api: Api) -> Self:

@@ -132,8 +132,8 @@ def treatment(strategy: str, migratable: bool, cluster: ClusterSettings | None) 
 def treatment_of(vmi: VMI, cluster: ClusterSettings | None) -> Treatment:
     """What an eviction does to a VMI. KubeVirt writes the strategy of the cluster into a VMI that has none.
 
-    It is undecided if it depends on whether KubeVirt can migrate the VMI, which KubeVirt says once the guest runs.
-    Until then the Pod is not ready, and no PodDisruptionBudget of ours delays its eviction."""
+    `Undecided`: the answer depends on whether the VMI can be migrated, which KubeVirt writes when the guest runs. Until
+    then the Pod is not ready, and no PodDisruptionBudget of ours delays its eviction."""
     migratable, strategy = "LiveMigratable" in vmi.conditions, vmi.eviction_strategy
     undecided = not migratable and not vmi.guest.not_migratable
     if undecided and treatment(strategy, True, cluster) != treatment(strategy, False, cluster):

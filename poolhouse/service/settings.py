@@ -49,7 +49,7 @@ ListenAddress = Annotated[Address, BeforeValidator(parse_address)]
 
 
 def split(value: Any) -> Any:
-    """The texts between commas. Another value stays, for the check of its type."""
+    """Splits a text at its commas. Returns any other value as it is, and the setting's type is checked afterwards."""
     return tuple(filter(None, map(str.strip, value.split(",")))) if isinstance(value, str) else value
 
 

@@ -68,7 +68,8 @@ async def _merged(to: Writing, a: Update, live: Json) -> Json:
 
 
 async def _check_new_disks(to: Writing, a: Update, merged: Json, here: Collection[str]) -> None:
-    """A disk that replaces another one has a name of its own, or is the one that the VM had before."""
+    """Raises Invalid if the update would give the VM an existing disk of another owner. Disks that replace others are
+    not looked for: they have names of their own, or are those that the VM had before."""
     new = set(disk_names(merged)).difference(here, (each.new for each in a.replacements))
     if disk := await existing_disk(to.api, to.snapshot, merged, new):
         remedy = "delete it, or give the disk of the template another name"

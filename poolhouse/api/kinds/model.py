@@ -98,7 +98,7 @@ def no_more_than(field: str, most: str) -> Rule:
         holds=lambda value: not has(value, most) or (value.get(field) or 0) <= value[most],
         field=f".{field}",
         told=(
-            # The API server refuses `string(self.FIELD)`: it takes the length of the result for unlimited.
+            # `format`, because the API server refuses `string(self.FIELD)`: it expects a text of any length from it.
             f"'must be at most %d ({most}), not %d'.format([self.{most}, self.{field}])",
             lambda value: f"must be at most {value[most]} ({most}), not {value[field]}",
         ),

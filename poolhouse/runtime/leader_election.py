@@ -23,8 +23,13 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff, hash_fraction
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound
 from poolhouse.runtime.resource import LEASES
+from poolhouse.service.unfinished import describe_unfinished
 
 log = logging.getLogger(__name__)
+
+LATE_GRACE_SECONDS = 2.0
+"""Time for cancelled work to end if the leader notices only after the lease has expired, because its process was
+suspended or had no processor. The cancellation reaches the tasks in the next turn of the event loop."""
 
 
 class LeaseLost(Exception):
@@ -121,12 +126,17 @@ class LeaderElector:
         """Waits until the cancelled work has ended, and renews the lease meanwhile if possible."""
         loop = asyncio.get_running_loop()
         spare = (self._duration_seconds - self._renew_deadline_seconds) / 5
+        late = loop.time() + LATE_GRACE_SECONDS
         while not working.done():
             left = None
             if keeping.done():
-                left = self._renewed_at + self._duration_seconds - spare - loop.time()
+                left = max(self._renewed_at + self._duration_seconds - spare, late) - loop.time()
                 if left <= 0:
-                    log.critical("lease %s: lost, but the cancelled work does not end: the process exits", self._name)
+                    log.critical(
+                        "lease %s: lost, but these cancelled tasks do not end: %s: the process exits",
+                        self._name,
+                        describe_unfinished(asyncio.all_tasks()),
+                    )
                     self._exit_process()
                     return
             await asyncio.wait(

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 from poolhouse.service import logs
 from poolhouse.service.settings import LogSettings
+from poolhouse.service.unfinished import describe_unfinished
 
 T = TypeVar("T")
 
@@ -117,9 +118,10 @@ def report_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> No
 async def _end(running: asyncio.Task[None], grace_seconds: float) -> None:
     done, _ = await asyncio.wait({running}, timeout=grace_seconds)
     if not done:
-        left = sorted(task.get_name() for task in asyncio.all_tasks() if task is not asyncio.current_task())
         log.critical(
-            "did not stop within %.0f s; the process exits with these tasks running: %s", grace_seconds, ", ".join(left)
+            "did not stop within %.0f s; the process exits with these tasks running: %s",
+            grace_seconds,
+            describe_unfinished(asyncio.all_tasks()),
         )
         logging.shutdown()
         os._exit(1)

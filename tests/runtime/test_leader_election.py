@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
 from tests.runtime.faulty_server import Hangup, Request, Server, status
+from tests.virtual_loop import VirtualLoop
 
 Fault = Callable[[Request, Callable[[], Awaitable[None]]], Awaitable[None]]
 
@@ -135,8 +137,8 @@ async def apis(server: Server, tmp_path: Path) -> AsyncIterator[Callable[[str], 
         await each.close()
 
 
-async def lease_of(apis: Any, name: str, **options: Any) -> LeaderElector:
-    return LeaderElector(await apis(name), "n", "leader", name, **options)
+async def lease_of(apis: Any, name: str, *times: float, **options: Any) -> LeaderElector:
+    return LeaderElector(await apis(name), "n", "leader", name, *times, **options)
 
 
 @asynccontextmanager
@@ -229,6 +231,41 @@ async def test_the_process_exits_when_cancelled_work_does_not_end(leases: Leases
             await asyncio.sleep(60)
             assert len(died) == 1
             assert died[0] < at(diary, "begins", "b")
+
+
+async def test_the_log_names_the_tasks_that_do_not_end(
+    leases: Leases, apis: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def work() -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Work("a", [])(), name="quick")
+            group.create_task(Work("a", [], ending=1000)(), name="slow")
+
+    async with holding(await lease_of(apis, "a", exit_process=lambda: None), work):
+        await asyncio.sleep(10)
+        leases.faults["a"] = hang
+        await asyncio.sleep(20)
+        (said,) = (each.getMessage() for each in caplog.records if "do not end" in each.getMessage())
+        assert re.fullmatch(r".* do not end: slow \(test_leader_election.py:\d+ in __call__\): the process exits", said)
+
+
+@pytest.mark.parametrize("seconds", [9, 600])
+async def test_a_process_that_was_suspended_ends_its_work_instead_of_itself(
+    leases: Leases, apis: Any, seconds: float
+) -> None:
+    """It notices only after the lease has expired, when its work could not have ended yet."""
+    diary: list[tuple[float, str, str]] = []
+    died: list[str] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+    lease = await lease_of(apis, "a", 8, 5, 1, exit_process=lambda: died.append("a"))
+    async with holding(lease, Work("a", diary, ending=0.5)) as task:
+        await asyncio.sleep(10)
+        loop.now += seconds
+        await asyncio.sleep(3)
+        assert isinstance(task.exception(), LeaseLost)
+    assert not died
+    assert [what for _, what, _ in diary] == ["begins", "cancelled", "ended"]
 
 
 # One leader

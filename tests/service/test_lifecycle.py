@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import signal
 import subprocess
 import sys
@@ -76,6 +77,7 @@ def test_tasks_that_do_not_end_are_named() -> None:
     assert process.returncode == 1
     assert "one ended" in out
     assert "did not stop within" in errors
+    assert re.search(r"tasks running: Task-\d+ \(<string>:\d+ in forever\)", errors)
 
 
 def test_a_second_signal_ends_the_process_at_once() -> None:

@@ -51,8 +51,8 @@ class MaintenanceWindow(Model):
 
     schedule: Annotated[str, Field(min_length=1, max_length=256, json_schema_extra=expected('text like "0 2 * * 6"'))]
     """When the window opens, in cron format: minute, hour, day of month, month, day of week. `0 2 * * 6` is each
-    Saturday at 02:00. A time that the change to summer time skips is due right after the change; a time that occurs
-    twice is due once."""
+    Saturday at 02:00. A time that the change to summer time skips is due right after the change, and a time that occurs
+    twice is due once, unless the minute or the hour begins with `*`: then the clock decides."""
     duration_seconds: Annotated[Count, Field(ge=60, le=604_800)]
     """Seconds after which the window closes: a minute to 7 days."""
     time_zone: Annotated[str, Field(min_length=1, max_length=64)] = "UTC"

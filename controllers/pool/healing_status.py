@@ -153,9 +153,10 @@ def _after_probe(breaker: Breaker | None, healed: tuple[str, ...], now: datetime
     """The breaker after a replacement while it is open, with a doubled pause."""
     if breaker is None or not breaker.open or not healed or not breaker.since:
         return breaker
-    stopped = now - parse_time(breaker.since)
-    until = now + min(max(BREAKER_PAUSE, stopped), MAX_PAUSE)
-    return breaker.model_copy(update={"until": format_time(until)})
+    # After the clock was set back, a time ahead would let one VM after another through without a pause.
+    since = min(parse_time(breaker.since), now)
+    until = now + min(max(BREAKER_PAUSE, now - since), MAX_PAUSE)
+    return breaker.model_copy(update={"since": format_time(since), "until": format_time(until)})
 
 
 def pause_end(each: HealedVM, now: datetime) -> datetime:

@@ -132,6 +132,17 @@ MANY = bad(1), bad(2), bad(3)
             ),
             id="for an hour at most",
         ),
+        pytest.param(
+            eight(*MANY, healing=opened(since=-7200, left=7500)),
+            ("web-1",),
+            Healing(
+                failing=3,
+                replaced=1,
+                vms=(HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60)),),
+                breaker=breaker(THREE_FAIL, 0, 300),
+            ),
+            id="after the clock was set back, one VM is tried and no second one for five minutes",
+        ),
     ],
 )
 def test_the_record_of_healing(observed: PoolSnapshot, replaced: tuple[str, ...], expected: Healing | None) -> None:

@@ -305,15 +305,20 @@ class Allocator:
 
     def cancel_reservation(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
         """Cancels the reservation of a VM that the claim did not get. Other claims can get the VM."""
-        self.quotas.release(claim.uid)
+        self.free_quota(claim)
         record.reserved.pop(vm.uid, None)
         self._offer_again({vm.uid: vm.key})
 
     def reject(self, claim: Claim, vm: WarmVM, record: ClaimRecord) -> None:
         """Cancels a refused reservation. The next attempt uses another VM, because this VM may be the cause."""
-        self.quotas.release(claim.uid)
+        self.free_quota(claim)
         if key := record.reserved.pop(vm.uid, None):
             record.rejected[vm.uid] = key
+
+    def free_quota(self, claim: Claim) -> None:
+        """Frees the claim's place in the quota after it did not get a VM. A claim whose own VM boots keeps it."""
+        if not claim.vm_uid:
+            self.quotas.release(claim.uid)
 
     # VMs that are created for a claim
 
@@ -350,7 +355,9 @@ class Allocator:
                 record.creating.discard((pool_uid, name))
 
     def status_written(self, before: Claim, after: Claim, record: ClaimRecord) -> None:
-        if after.vm_uid and after.vm_uid != before.vm_uid:
+        # While its own VM boots, a claim may try to reserve others. It needs none of them when it is Ready.
+        is_ready = bool(after.status.ready_at) and not before.status.ready_at
+        if after.vm_uid and (after.vm_uid != before.vm_uid or is_ready):
             record.reserved.pop(after.vm_uid, None)
             self._offer_again(record.reserved)
             self._offer_again(record.rejected)

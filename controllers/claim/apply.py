@@ -158,7 +158,7 @@ class ClaimWriter:
                 if live is None or not is_unclaimed(live) or live.pool_uid != s.pool.uid:
                     # The VM stays reserved until its next event.
                     self.metrics.conflict("lost")
-                    self.allocator.quotas.release(claim.uid)
+                    self.allocator.free_quota(claim)
                     return
                 self.metrics.conflict("false")
                 vm = live

@@ -74,7 +74,7 @@ def plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
         return steps.DeleteVM(vm, f"its claim is bound to it, and it is {state}")
     if s.claim.status.ready_at:
         return steps.HandOverVM(vm)  # the claimant may use the VM already, even if it is unhealthy
-    if s.candidate is not None and _boots(s, vm):
+    if s.candidate is not None and s.failure is None and _boots(s, vm):
         return steps.ReserveVM(s.candidate)
     return _activate(s, vm, now)
 

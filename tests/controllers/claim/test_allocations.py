@@ -24,6 +24,7 @@ from tests.controllers.warmpool.builders import NOW, a_cache, a_pool, a_vm, ago
 POOL = a_pool()
 ONE_PER_NAMESPACE = a_pool(claimPolicy={"maxPerNamespace": 1})
 ELSEWHERE = "; a pool serves claims of its own namespace only"
+READY = bound_status("a", phase="Ready", readyAt=ago(0))
 RECORDED, NOT_RECORDED = a_pool(status={"members": ["m"]}), a_pool(status={"members": []})
 
 
@@ -298,9 +299,11 @@ def test_an_event_ends_the_creation_of_a_vm() -> None:
     ("before", "after", "offered", "charged", "waits"),
     [
         pytest.param({}, bound_status("a"), True, True, False, id="bound: it has its VM, and needs no other"),
+        pytest.param(bound_status("a"), bound_status("a"), False, True, False, id="bound already: it may need VM b"),
         pytest.param(
-            bound_status("a"), bound_status("a", phase="Ready"), False, True, False, id="Ready: nothing changes"
+            bound_status("a"), READY, True, True, False, id="Ready: its own VM has booted, and it needs no other"
         ),
+        pytest.param(READY, READY, False, True, False, id="Ready already: nothing changes"),
         pytest.param({}, {"phase": "Queued"}, False, False, True, id="queued: it has no VM yet"),
         pytest.param({}, {"phase": "Pending"}, False, False, False, id="an obstacle must not delay other claims"),
         pytest.param(

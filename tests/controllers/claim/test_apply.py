@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import logging
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, cast, get_args
@@ -27,7 +28,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.store import Store
-from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
+from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, TEMPLATE, a_pool, a_vm
 
 POOL = a_pool()
@@ -165,6 +166,23 @@ async def test_a_changed_vm_is_reserved_if_it_is_still_unclaimed(live: WarmVM | 
     await setup.take(snapshot(), ReserveVM(vm))
     assert ("a" in setup.backend.owners) == ("a" in setup.record.vms) == given
     assert setup.ready == set(), "it stays reserved until its event"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param({"refuses": {"a": REFUSED}}, id="the VM is refused"),
+        pytest.param({"refuses": {"a": Throttled("later")}}, id="the API server is busy"),
+        pytest.param({"live": {"a": a_vm("a", claim_uid="other")}}, id="another claim was first"),
+    ],
+)
+async def test_a_claim_whose_own_vm_boots_keeps_its_place_in_the_quota(answer: dict[str, Any]) -> None:
+    """Else another claim of its user could get one VM too many."""
+    setup = Setup([a_vm("a")], FakeBackend(**answer))
+    setup.allocator.quotas.charge(CLAIM_UID, POOL.key, "")
+    with suppress(Throttled):
+        await setup.take(snapshot(a_claim(status=bound_status("m", "Cold")), claimed_vm()), ReserveVM(a_vm("a")))
+    assert setup.allocator.quotas.exceeded(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is not None
 
 
 async def test_a_throttled_reservation_is_cancelled() -> None:

@@ -485,6 +485,16 @@ def kind(step: Step) -> Any:
         ),
         pytest.param(
             snapshot(
+                a_claim(status=COLD_STATUS),
+                claimed_vm("m", vmi=None, activated=True),
+                candidate=a_vm("sooner"),
+                failure=Failure("FailedReserve", ""),
+            ),
+            (CheckHealth, "m"),
+            id="a reservation was refused: the claim waits before it tries another VM of the pool",
+        ),
+        pytest.param(
+            snapshot(
                 a_claim(status=bound_status("sooner", attempts=1)),
                 claimed_vm("sooner"),
                 claimed_vm("m", vmi=None, activated=True),

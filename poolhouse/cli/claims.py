@@ -15,8 +15,8 @@ from poolhouse.cli import claim_status
 from poolhouse.cli.claim import claim as create
 from poolhouse.cli.claim_status import FINISHED, describe, reason, to_the_second
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
+from poolhouse.cli.command_group import DefaultCommandGroup
 from poolhouse.cli.conflicts import again_if_changed
-from poolhouse.cli.default_command import DefaultCommandGroup
 from poolhouse.cli.health import format_age
 from poolhouse.cli.output import (
     Column,
@@ -51,10 +51,11 @@ LISTING = Listing(
     ),
     name=lambda row: qualified_name("VirtualMachineClaim", row["name"]),
 )
+ELSEWHERE = {"release": "release", "delete": "release", "ssh": "ssh"}
 claim_argument = click.argument("name", type=CLAIM)
 
 
-@click.group(cls=DefaultCommandGroup, default="create", no_args_is_help=False)
+@click.group(cls=DefaultCommandGroup, default="create", elsewhere=ELSEWHERE, no_args_is_help=False)
 def claim() -> None:
     """Claim a warm VM: `claim NAME` is short for `claim create NAME`. The other commands list your claims, extend one,
     and connect to its VM. `release` ends a claim."""

@@ -10,7 +10,7 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.cli.cluster import Cluster, cluster_options, cluster_options_without
-from poolhouse.cli.default_command import DefaultCommandGroup
+from poolhouse.cli.command_group import DefaultCommandGroup
 from poolhouse.cli.domains import read_version, recorded, request_record
 from poolhouse.cli.fleet import fleet
 from poolhouse.cli.manifests import read_manifests

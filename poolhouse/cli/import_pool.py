@@ -14,6 +14,7 @@ import click
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.documentation import IMPORT_RIGHTS
 from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.completion import KUBEVIRT_POOLS, complete_names
 from poolhouse.cli.output import Failed, Unreachable, confirm, echo, is_structured, output_option, print_result
 from poolhouse.cli.parameters import Duration
@@ -31,7 +32,7 @@ REFUSED_AT_MOST = 50
 """Rounds in which another client was faster. KubeVirt writes the status of VMs all the time."""
 
 
-@click.group("import")
+@click.group("import", cls=CommandGroup)
 def import_() -> None:
     """Import pools of KubeVirt."""
 

@@ -9,6 +9,7 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
+from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.output import Failed, Listing, field, output_option, print_result
 from poolhouse.cli.parameters import POOL, VM, qualified_name
 from poolhouse.cli.pools import get_vm
@@ -31,7 +32,7 @@ vm_argument = click.argument("vm", type=VM)
 hook_option = click.option("--hook", metavar="HOOK", help="Default: the only hook that holds the VM.")
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def lifecycle() -> None:
     """List held VMs, and end the lifecycle hooks that hold them."""
 

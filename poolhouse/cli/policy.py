@@ -12,6 +12,7 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.completion import complete_names
 from poolhouse.cli.manifests import Manifest, read_manifests, require_kind
 from poolhouse.cli.output import Failed, Listing, echo, field, is_structured, output_option, print_structured
@@ -39,7 +40,7 @@ IMPACT = Listing(
 SOURCES = {"policy": "policy", "kubevirt": "KubeVirt's configuration", "default": "built-in default"}
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def policy() -> None:
     """Explain which migration policy a VM uses, and simulate changes. Nothing is changed."""
 

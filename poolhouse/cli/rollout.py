@@ -12,6 +12,7 @@ import click
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import Cluster, cluster_options
+from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.differences import history_rows, summarize_changes
 from poolhouse.cli.doctor import with_outage
 from poolhouse.cli.output import (
@@ -65,7 +66,7 @@ HISTORY = Listing(
 pool_argument = click.argument("pool", type=POOL)
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def rollout() -> None:
     """Follow, pause, promote, abort, repeat and undo updates of a pool."""
 

@@ -15,6 +15,7 @@ from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.apimachinery.yaml_reader import InvalidYAML, load
 from poolhouse.cli.cluster import Cluster, all_namespaces, cluster_options
+from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.health import assess, format_age
 from poolhouse.cli.manifests import as_list, print_manifests
 from poolhouse.cli.output import Column, Failed, Listing, echo, field, install_extra, output_option, print_json
@@ -75,7 +76,7 @@ FINDINGS = Listing(
 )
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def warmpool() -> None:
     """Inspect and size warm pools, and import pools of a Virtual Kubelet."""
 

@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from poolhouse.cli.claims import _extended, claim_row, extended_ttl
-from poolhouse.cli.default_command import DefaultCommandGroup
+from poolhouse.cli.command_group import DefaultCommandGroup, misspelt
 from poolhouse.cli.output import Failed
 from poolhouse.cli.vm_streams import standard_input, stream_path, viewer_command
 
@@ -142,6 +142,23 @@ def test_a_claim_is_made_unless_a_command_is_named(arguments: list[str], ran: st
         click.echo("list")
 
     assert CliRunner().invoke(group, arguments).output == f"{ran}\n"
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        pytest.param("lst", "list", id="a letter is missing"),
+        pytest.param("ls", "list", id="two letters are missing"),
+        pytest.param("lists", "list", id="a letter too many"),
+        pytest.param("lsit", "list", id="the order of the letters"),
+        pytest.param("list", None, id="the command"),
+        pytest.param("lint", None, id="another letter: a job may have this name"),
+        pytest.param("list-1", None, id="a name with a number"),
+        pytest.param("build", None, id="another word"),
+    ],
+)
+def test_a_word_that_is_nearly_a_command_is_misspelt(word: str, meant: str | None) -> None:
+    assert misspelt(word, ["create", "list", "extend"]) == meant
 
 
 @pytest.mark.parametrize(

@@ -213,6 +213,30 @@ def test_an_option_before_the_command_is_refused_with_the_right_order(capsys: py
     assert " why -n ..." in error
 
 
+@pytest.mark.parametrize("group", ["claim", "import", "lifecycle", "policy", "rollout", "warmpool"])
+def test_the_help_of_a_group_has_the_whole_sentence_of_each_command(
+    group: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main([group, "--help"])
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        pytest.param(["claim", "release", "mine"], " release'", id="a command of another group"),
+        pytest.param(["claim", "lst"], " claim list'", id="a misspelt command of a group with a default"),
+    ],
+)
+def test_a_word_that_is_no_command_of_claim_gets_a_suggestion(
+    line: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        main(line)
+    assert f"{meant}? If it is a name, write '" in capsys.readouterr().err
+
+
 def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main([])

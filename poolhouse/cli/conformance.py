@@ -113,8 +113,8 @@ async def check(
     version, settings = await _version(api)
     results = []
     namespace = f"poolhouse-conformance-{uuid4().hex[:8]}"
+    await _create_namespace(api, namespace)
     try:
-        await _create_namespace(api, namespace)
         for number, behaviour in enumerate(behaviours):
             result = _skipped(behaviour, settings, guests=guests)
             if result is None:
@@ -149,8 +149,16 @@ async def _version(api: Api) -> tuple[str, ClusterSettings]:
 
 
 async def _create_namespace(api: Api, name: str) -> None:
+    """Creates the namespace, and deletes it if nobody knows whether it was created."""
+    from poolhouse.runtime.errors import OUTCOME_UNKNOWN
+
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": LABELS}}
-    await api.request("POST", "/api/v1/namespaces", body=body)
+    unknown: tuple[type[BaseException], ...] = (*OUTCOME_UNKNOWN, asyncio.CancelledError)
+    try:
+        await api.request("POST", "/api/v1/namespaces", body=body)
+    except unknown:
+        await shielded(_delete_namespace(api, name))
+        raise
 
 
 async def _delete_namespace(api: Api, name: str) -> None:

@@ -84,7 +84,8 @@ def why(cluster: Cluster, name: str | None, deleted: bool, output: str) -> None:
         hidden: list[str] = []
         rows = deletions(cluster.run(lambda api: owners(api, cluster.scope, hidden)))
         if hidden and not rows:
-            raise Failed(f"you may not list {', '.join(hidden)} in {cluster.place}, which have the logs of deletions")
+            where = "all namespaces; choose one with -n" if cluster.everywhere else cluster.place
+            raise Failed(f"you may not list {', '.join(hidden)}, which have the logs of deletions, in {where}")
         if hidden:
             echo(f"not shown, because you may not list them: {', '.join(hidden)}", err=True)
         nothing = f"no log of a pool, replica set or warm pool has a deleted VM in {cluster.place}"

@@ -21,7 +21,7 @@ from poolhouse.api.kubevirt.behaviours.steps import (
 from poolhouse.cli.conformance import check
 from poolhouse.cli.trial import LABELS, Result, Trial, merged, read
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, NotFound, Unreachable
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable
 
 Json = dict[str, Any]
 
@@ -60,6 +60,8 @@ class FakeApi:
     async def request(self, method: str, path: str, **_: Any) -> Json:
         if method == "DELETE":
             self.deleted.append(path)
+        elif self.error is not None:
+            raise self.error
         return {}
 
     async def delete(self, resource: Any, namespace: str, name: str, **_: Any) -> None:
@@ -146,6 +148,20 @@ async def test_a_cluster_that_does_not_answer_is_an_error_and_no_difference() ->
     with pytest.raises(Unreachable):
         await check(cast(Api, api), [Behaviour("a", "", "", (Create(),))], 1)
     assert api.deleted[-1].startswith("/api/v1/namespaces/poolhouse-conformance-")
+
+
+@pytest.mark.parametrize(
+    ("error", "deletions"),
+    [
+        pytest.param(Forbidden("no", status=403), 0, id="the API server refused it"),
+        pytest.param(Unreachable("no answer"), 1, id="the answer is lost"),
+    ],
+)
+async def test_a_namespace_is_deleted_only_if_it_may_have_been_created(error: ApiError, deletions: int) -> None:
+    api = FakeApi(error=error)
+    with pytest.raises(type(error)):
+        await check(cast(Api, api), (), 0.01)
+    assert len(api.deleted) == deletions
 
 
 @pytest.mark.parametrize(

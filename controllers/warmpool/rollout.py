@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Literal
 
+from controllers.shared.conditions import join_names
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
 from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
@@ -89,7 +90,7 @@ def why_stalled(snapshot: WarmPoolSnapshot, now: datetime) -> str:
     if not late and not snapshot.failures.consecutive:
         return ""
     seconds = snapshot.pool.spec.update_strategy.progress_deadline_seconds
-    why = snapshot.failures.message or ", ".join(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in late[:5])
+    why = snapshot.failures.message or join_names(f"{vm.name} ({vm.printable_status or 'no status'})" for vm in late)
     kept = count_noun(count_outdated(snapshot), "VM")
     return f"no progress for {seconds} s: {why}; the pool keeps {kept} of the old template"
 

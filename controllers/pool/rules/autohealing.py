@@ -16,9 +16,9 @@ from controllers.pool.replacement import retain
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.windows import seconds_until_window_if
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, join_names
 from controllers.shared.vm import VM
-from poolhouse.api.apimachinery.counting import MAX_NAMES, count_noun
+from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.kinds.metav1 import Condition
 
 
@@ -42,7 +42,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
     if found.breaker is not None and found.breaker.open:
         yield condition("Healing", False, PoolReason.TOO_MANY_FAILING, found.breaker.message)
     elif found.vms:
-        names = ", ".join(f"{each.name} ({each.attempts})" for each in found.vms[:MAX_NAMES])
+        names = join_names(f"{each.name} ({each.attempts})" for each in found.vms)
         message = f"{count_noun(len(found.vms), 'VM', 'was', 'were')} replaced, with the number of attempts: {names}"
         yield condition("Healing", True, PoolReason.VMS_REPLACED, message)
     else:

@@ -168,6 +168,16 @@ def test_the_record_of_healing(observed: PoolSnapshot, replaced: tuple[str, ...]
             ),
             id="a further one is replaced by this plan",
         ),
+        pytest.param(
+            eight(healing={"vms": [record(f"web-{number}") for number in range(1, 8)]}),
+            (
+                "True",
+                "VMsReplaced",
+                "7 VMs were replaced, with the number of attempts: "
+                "web-1 (1), web-2 (1), web-3 (1), web-4 (1), web-5 (1) and 2 more",
+            ),
+            id="more VMs were replaced than a message names",
+        ),
         pytest.param(eight(healing={"replaced": 4}), ("False", "NoFailingVMs", ""), id="all VMs are well again"),
     ],
 )

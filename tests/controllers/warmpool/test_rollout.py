@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from controllers.warmpool.rollout import why_stalled
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from poolhouse.api.kinds.warm_states import WarmState
 from tests.controllers.warmpool.builders import (
@@ -14,6 +16,7 @@ from tests.controllers.warmpool.builders import (
     FOUR_OLD,
     NEW,
     NOT_READY_NODE,
+    NOW,
     OTHER_TEMPLATE,
     OVERDUE,
     a_pool,
@@ -149,3 +152,9 @@ def test_a_rollback_keeps_vms_of_the_earlier_template() -> None:
     vms = [a_vm("a"), a_vm("b")]
     assert planned(a_snapshot(there, *vms))[0] == ("delete", "a", "Outdated")
     assert planned(a_snapshot(back, *vms)) == []
+
+
+def test_a_stalled_rollout_names_the_first_vms_and_counts_the_others() -> None:
+    new = [a_vm(f"n{number}", NEW, vmi=None) for number in range(7)]
+    found = why_stalled(a_snapshot(a_pool(8, status=OVERDUE), outdated("o"), *new), NOW)
+    assert re.search(r"web-n4 \(.*\) and 2 more; the pool keeps 1 VM of the old template$", found), found

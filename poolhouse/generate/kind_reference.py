@@ -5,7 +5,7 @@ from itertools import groupby
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.api.kinds.conditions import conditions_of
+from poolhouse.api.kinds.conditions import conditions_of, presence
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.manifests.crd import object_schema
 
@@ -47,8 +47,10 @@ def _head(kind: Kind) -> Iterator[str]:
     yield from ("## Columns", "")
     columns = [(c.name, f"`{c.path}`", c.description + (" (`-o wide`)" if c.wide else "")) for c in kind.columns]
     yield from (*_table(("Column", "Path", ""), columns), "")
-    if found := [(f"`{each.name}`", each.when_true, each.when_false) for each in conditions_of(kind)]:
-        yield from ("## Conditions", "", *_table(("Condition", "True", "False"), found), "")
+    if found := [
+        (f"`{each.name}`", each.when_true, each.when_false, presence(each, kind)) for each in conditions_of(kind)
+    ]:
+        yield from ("## Conditions", "", *_table(("Condition", "True", "False", "An object has it"), found), "")
 
 
 def _subresources(kind: Kind) -> Iterator[str]:

@@ -20,6 +20,8 @@ class ConditionType:
     """whether an object has the condition only while it is True"""
     since_true: bool = False
     """whether an object has the condition only after it was True for the first time"""
+    only: str = ""
+    """which objects have the condition, if not all have it"""
     noted: bool = False
     """whether commands show the condition while it is True, although it changes neither the health of the object nor
     the work of the controller"""
@@ -36,7 +38,13 @@ _ALL = (
     ConditionType("Valid", (WARM_POOLS,), "The spec is valid", "The spec is invalid"),
     ConditionType("Available", _POOLS, "Enough VMs are available", "Too few VMs are available"),
     ConditionType("Progressing", _POOLS, "Changes make progress, or are complete", "Changes make no progress"),
-    ConditionType("Healing", (POOLS,), "Failing VMs are replaced", "Failing VMs are not replaced"),
+    ConditionType(
+        "Healing",
+        (POOLS,),
+        "Failing VMs are replaced",
+        "Failing VMs are not replaced",
+        only="with `spec.autohealing`, since a VM first failed",
+    ),
     ConditionType("Degraded", (WARM_POOLS,), "VMs fail, or cannot be created", "No VM fails", since_true=True),
     ConditionType(
         "RolloutComplete",
@@ -44,9 +52,19 @@ _ALL = (
         "All waiting VMs have the template",
         "Not all waiting VMs have the template",
     ),
-    ConditionType("Default", (WARM_POOLS,), "It is the default pool of the namespace", "It is not the default pool"),
     ConditionType(
-        "Autoscaling", (WARM_POOLS,), "The autoscaling decides about the size", "The autoscaling does not decide"
+        "Default",
+        (WARM_POOLS,),
+        "It is the default pool of the namespace",
+        "It is not the default pool",
+        only="with `spec.default: true`, or if the namespace has no default pool",
+    ),
+    ConditionType(
+        "Autoscaling",
+        (WARM_POOLS,),
+        "The autoscaling decides about the size",
+        "The autoscaling does not decide",
+        only="with `spec.autoscaling`",
     ),
     ConditionType(
         "ScalingLimited", _SETS, "Replicas are above the limit", "Replicas are within the limit", since_true=True
@@ -106,9 +124,21 @@ _ALL = (
     ConditionType("Paused", (POOLS,), "It is paused", "It is not paused", since_true=True),
     ConditionType("ReplicaPaused", (REPLICA_SETS,), "It is paused", "It is not paused"),
     ConditionType("Bound", (CLAIMS,), "It has a VM", "It has no VM"),
-    ConditionType("Personalized", (CLAIMS,), "The VM is personalized", "The VM is not personalized"),
-    ConditionType("ApplicationHealthy", (CLAIMS,), "The application is healthy", "The application is not healthy"),
-    ConditionType("Expiring", (CLAIMS,), "Its time ends soon", "Its time does not end soon"),
+    ConditionType(
+        "Personalized",
+        (CLAIMS,),
+        "The VM is personalized",
+        "The VM is not personalized",
+        only="with `spec.personalization`, since the claim was first ready",
+    ),
+    ConditionType(
+        "ApplicationHealthy",
+        (CLAIMS,),
+        "The application is healthy",
+        "The application is not healthy",
+        only="with `spec.application`",
+    ),
+    ConditionType("Expiring", (CLAIMS,), "Its time ends soon", "Its time does not end soon", since_true=True),
     ConditionType("Evicting", (CLAIMS,), "The VM should leave its node", "The VM stays on its node", while_true=True),
     ConditionType("Active", (MIGRATION_POLICIES,), "The policy can win", "The policy cannot win"),
     ConditionType(
@@ -123,6 +153,14 @@ NOTED = tuple(each.name for each in _ALL if each.noted)
 
 def conditions_of(kind: Kind) -> Iterator[ConditionType]:
     return (each for each in _ALL if kind.plural in {found.plural for found in each.kinds})
+
+
+def presence(condition: ConditionType, kind: Kind) -> str:
+    """When an object of the kind has the condition. A replica set has its conditions only while they are True, apart
+    from Ready, as one of Kubernetes does."""
+    if condition.while_true or (kind.plural == REPLICA_SETS.plural and condition.name != "Ready"):
+        return "only while it is `True`"
+    return condition.only or ("since it was first `True`" if condition.since_true else "always")
 
 
 def describe_conditions(kind: Kind) -> str:

@@ -39,7 +39,7 @@ def resource(name: str = "virtualmachineinstancereplicasets", **facts: Any) -> J
         pytest.param(Discovery(served=False), False, id="no kind of the group"),
     ],
 )
-async def test_only_our_own_kind_is_spoken_for(discovery: Any, refused: bool) -> None:
+async def test_a_command_refuses_a_kind_that_kubevirt_has_installed(discovery: Any, refused: bool) -> None:
     if not refused:
         await refuse_foreign(discovery, REPLICA_SET)
         return

@@ -86,7 +86,7 @@ def in_client(document: Json) -> KubernetesObject:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.kind)
-def test_all_that_show_the_health_of_an_object_agree(kind: Kind) -> None:
+def test_command_line_console_and_argo_cd_show_the_same_health(kind: Kind) -> None:
     found = list(corpus(kind))
     assert len(found) > 30
     for document, health in found:

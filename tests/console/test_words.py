@@ -121,9 +121,12 @@ def test_an_empty_list_has_one_page() -> None:
     assert Slice.of([], {}) == Slice([], 0, 1, 1)
 
 
-def test_links() -> None:
+def test_a_link_quotes_its_query_and_its_name() -> None:
     assert with_query({"q": "a b", "page": "2"}, page="", state="x&y") == "?q=a+b&state=x%26y"
     assert with_query({}) == "?"
     assert object_path("migpol", None, "a/b") == "/migpol/-/a%2Fb"
+
+
+def test_a_row_matches_if_it_has_all_words_of_the_query() -> None:
     assert matches("Web-1 on Node-2", {"q": "node web"})
     assert not matches("web-1", {"q": "web-2"})

@@ -116,7 +116,7 @@ def test_no_other_annotation_of_poolhouse_may_be_replaced() -> None:
     ],
 )
 @pytest.mark.sentence("4.33")
-def test_a_change_is_forbidden(answer: dict[str, Any], path: str) -> None:
+def test_an_answer_of_the_defaulter_may_not_change_other_fields(answer: dict[str, Any], path: str) -> None:
     found = forbidden_changes(ASKED, answer)
     assert any(path in beyond for beyond in found), found
 

@@ -342,7 +342,7 @@ HYPERV = {"relaxed": {"state": "on"}, "vendorId": {"state": "on", "value": "pool
         ({"features": {"hyperv": HYPERV}}, "features/hyperv/vendor_id[@value='poolhouse']"),
     ],
 )
-def test_a_part_of_the_machine_reaches_libvirt(libvirt: Libvirt, domain: dict[str, Any], element: str) -> None:
+def test_libvirt_gets_each_part_of_the_domain(libvirt: Libvirt, domain: dict[str, Any], element: str) -> None:
     assert etree.fromstring(libvirt.domain(example(**domain))).find(element) is not None
     answer = libvirt.default(example(**domain))
     assert answer.warnings == []

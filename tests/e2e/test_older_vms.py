@@ -79,7 +79,9 @@ def older(scope: Scope, devices: Json, **domain: Any) -> Json:
         pytest.param(BY_AUTHOR, {}, id="an author's MAC and PCI address"),
     ],
 )
-async def test_second_start(scope: Scope, devices: Json, domain: Json, how: str) -> None:
+async def test_an_older_vm_has_the_same_hardware_at_its_second_start(
+    scope: Scope, devices: Json, domain: Json, how: str
+) -> None:
     """The second start of an older VM is like its first, MAC addresses included"""
     await opt_out(scope)
     await scope.make_vm("older", older(scope, devices, **domain))

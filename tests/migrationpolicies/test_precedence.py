@@ -213,7 +213,9 @@ def test_tie_breaks(first: RankedPolicy, second: RankedPolicy, why: str) -> None
     ],
 )
 @pytest.mark.sentence("3.5", "3.7")
-def test_matching(asked: RankedPolicy, instance: dict[str, str], namespace: dict[str, str], matches: bool) -> None:
+def test_a_policy_matches_a_vmi_with_all_labels_of_its_selectors(
+    asked: RankedPolicy, instance: dict[str, str], namespace: dict[str, str], matches: bool
+) -> None:
     assert bool(candidates([asked], instance, namespace)) is matches
     assert bool(WinnerIndex([asked]).candidates(instance, namespace)) is matches
     assert not asked.selectors or bool(missing(asked.selectors, instance, namespace)) is not matches

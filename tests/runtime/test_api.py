@@ -437,7 +437,7 @@ async def test_a_slow_consumer_does_not_end_the_watch(server: Server, api: Api) 
     assert got == ["a", "b"]
 
 
-async def test_watches_need_no_free_place(server: Server, tmp_path: Path) -> None:
+async def test_watches_do_not_use_up_the_connections_of_requests(server: Server, tmp_path: Path) -> None:
     async def script(request: Request) -> None:
         if request.watching:
             await request.begin()

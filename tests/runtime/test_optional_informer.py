@@ -160,7 +160,7 @@ async def test_users_that_share_it_have_one_watch_and_the_last_one_keeps_it(serv
     assert seen(optional) == (False, False, [])
 
 
-async def test_a_later_run_waits_for_its_own_objects(server: Server, api: Api) -> None:
+async def test_an_informer_that_runs_again_waits_for_its_new_list(server: Server, api: Api) -> None:
     kind = Kind(server)
     async with looking(api) as (optional, _):
         assert await optional.settled(60)

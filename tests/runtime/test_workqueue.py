@@ -32,7 +32,7 @@ async def test_keys_keep_their_order_and_come_once() -> None:
     assert [await ready(queue), await ready(queue), await ready(queue)] == ["a", "b", None]
 
 
-async def test_a_key_in_work_comes_once_more_after_it_is_done() -> None:
+async def test_a_key_that_is_added_while_it_is_reconciled_is_queued_once() -> None:
     queue: WorkQueue[str] = WorkQueue()
     queue.add("a")
     assert await ready(queue) == "a"

@@ -60,7 +60,9 @@ async def test_a_caller_that_may_not_list_vms_gets_a_warning(controllers: Server
 @pytest.mark.parametrize(
     ("code", "body"), [(503, {"plan": STEPS}), (200, {"plan": "no"}), (200, []), (200, b"<html>"), (404, {})]
 )
-async def test_any_other_answer_is_no_plan(controllers: Server, plans: PlanClient, code: int, body: Any) -> None:
+async def test_the_webhook_ignores_an_invalid_plan_of_the_controllers(
+    controllers: Server, plans: PlanClient, code: int, body: Any
+) -> None:
     async def script(request: Request) -> None:
         await request.answer(code, body)
 

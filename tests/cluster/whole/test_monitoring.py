@@ -41,7 +41,7 @@ def prometheus(whole: StackPaths, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 @pytest.mark.parametrize("service", ["webhook", "controllers", "defaulter"])
-def test_a_service_says_what_the_reference_page_says(whole: StackPaths, service: str) -> None:
+def test_a_service_exports_the_documented_metrics_and_no_others(whole: StackPaths, service: str) -> None:
     endpoints = json.loads(whole.endpoints.read_text())
     trust = ssl.create_default_context(cafile=endpoints["ca"])
     with urllib.request.urlopen(f"{endpoints[service]}/metrics", timeout=PATIENCE_SECONDS, context=trust) as answer:

@@ -28,7 +28,9 @@ from tests.controllers.warmpool.builders import NOW, a_pool
         pytest.param(None, {"maxTTLSeconds": 50}, 50, id="a limit excludes never"),
     ],
 )
-def test_expiry_at_binding(own: int | None, policy: dict[str, Any], seconds: int | None) -> None:
+def test_the_limits_of_claim_and_pool_decide_when_a_bound_claim_expires(
+    own: int | None, policy: dict[str, Any], seconds: int | None
+) -> None:
     spec: dict[str, Any] = {"ttlSeconds": own} if own else {}
     found = snapshot(a_claim(**spec), claimed_vm(), pool=a_pool(claimPolicy=policy), health=HEALTHY)
     step = plan(found, NOW)

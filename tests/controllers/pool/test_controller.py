@@ -605,7 +605,9 @@ def blocked(*times: float) -> DeletedVMs:
         pytest.param(blocked(10, 305, 606), 607, True, True, id="in vain"),
     ],
 )
-def test_which_names_are_checked_and_skipped(deleted: DeletedVMs, now: float, checked: bool, skipped: bool) -> None:
+def test_when_the_name_of_a_deleted_vm_is_checked_and_skipped(
+    deleted: DeletedVMs, now: float, checked: bool, skipped: bool
+) -> None:
     assert deleted.to_check(now) == (frozenset({"web-1"}) if checked else frozenset())
     assert deleted.to_skip(now) == (frozenset({"web-1"}) if skipped else frozenset())
 

@@ -200,7 +200,7 @@ def test_the_controller_looks_again_when_a_state_has_lasted_long_enough() -> Non
         pytest.param("Starting", False, id="a VM that is about to run does"),
     ],
 )
-def test_one_vm_that_is_not_replaced_beside_one_that_is(others: str, replaced: bool) -> None:
+def test_whether_a_failing_vm_is_replaced_beside_an_unavailable_one(others: str, replaced: bool) -> None:
     bad = vm(1, ready=False, start_failures=3, printable_status="CrashLoopBackOff")
     waits = vm(2, ready=False, printable_status=others)
     observed = snapshot(a_pool(3, autohealing={}, maxUnavailable=1), bad, waits, vm(3))

@@ -326,7 +326,7 @@ def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> N
         ),
     ],
 )
-def test_each_wait_is_named(observed: PoolSnapshot, expected: str) -> None:
+def test_the_condition_progressing_says_why_a_live_update_waits(observed: PoolSnapshot, expected: str) -> None:
     assert expected in waits(observed)["web-1"]
     condition = next(c for c in pool_status(observed, plan(observed, NOW), NOW).conditions if c.type == "Progressing")
     assert expected in condition.message
@@ -368,7 +368,7 @@ def test_a_simulated_live_update_restarts_nothing_and_ends() -> None:
     assert verbs.count("Update") == 3
 
 
-def test_updated_is_said_only_when_the_vmi_shows_the_change() -> None:
+def test_a_vm_counts_as_updated_once_its_vmi_shows_the_change() -> None:
     observed = pool(written(1), written(2, guest=guest(2)), written(3, run_strategy="Once"))
     assert pool_status(observed, Plan(), NOW).updated_replicas == 1
     assert [is_behind(observed, each) for each in observed.vms] == [True, False, True]
@@ -395,7 +395,7 @@ def test_a_change_that_kubevirt_has_begun_is_taken_back() -> None:
         pytest.param({"since": ago(700), "created_at": ago(60)}, id="the VM has restarted since the pool's change"),
     ],
 )
-def test_no_restart_follows_a_vmi_that_started_with_other_fields_than_its_vm(given: dict[str, str]) -> None:
+def test_a_pool_does_not_restart_a_vmi_that_a_webhook_changed_at_its_start(given: dict[str, str]) -> None:
     """A webhook of the cluster may change VMIs. Each new VMI differs from its VM, so restarts would never end."""
     changed = running(1, guest=guest(2), **given)
     observed = pool(changed, revision=BEFORE, revisions=(BEFORE,))

@@ -489,7 +489,7 @@ NOBODY = {"owner_uid": "", "owner_kind": "", "owner_name": ""}
         pytest.param(vm(1, **NOBODY, **LABELLED, deleted_at="2026-01-01T00:00:00Z"), False, id="on its way out"),
     ],
 )
-def test_vms_that_look_like_the_pools_and_are_not(found: VM, unowned: bool) -> None:
+def test_which_vms_with_the_name_and_label_of_a_pool_are_unowned(found: VM, unowned: bool) -> None:
     assert found.unowned == unowned
     status = pool_status(snapshot(1, vm(2), unowned=("web-1",) if unowned else ()), plan(snapshot(1), NOW), NOW)
     said = next((each for each in status.conditions if each.type == "UnownedVMs"), None)

@@ -231,7 +231,7 @@ def test_an_update_counts_so_that_its_snapshot_is_not_used_again() -> None:
         pytest.param("Never", {}, "Update", id="so do all VMs by default"),
     ],
 )
-def test_snapshots_before_disks_are_replaced(policy: str, kept: Any, action: str) -> None:
+def test_a_vm_gets_a_snapshot_before_an_update_replaces_its_disks(policy: str, kept: Any, action: str) -> None:
     former, wanted = replace(LIGHT, disks=(("root", "h1"),)), replace(REVISION, disks=(("root", "h2"),))
     (machine,) = (vm(1, revision="light", disk_templates="root=h1", **kept),)
     proactive = {**PROACTIVE, "replacePolicy": policy}

@@ -114,7 +114,7 @@ def test_scale_out(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     ],
 )
 @pytest.mark.sentence("2.12")
-def test_scale_in(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_which_vmis_scale_in_deletes(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert [told(action) for action in plan(observed, NOW).actions] == expected
 
 

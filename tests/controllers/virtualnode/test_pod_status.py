@@ -176,7 +176,7 @@ def test_a_container_that_must_not_start_again_stays_ended(policy: str, code: in
     assert ("terminated" in container["state"]) is kept
 
 
-def test_init_containers_come_first() -> None:
+def test_the_status_of_a_pod_reports_init_containers_before_containers() -> None:
     init = {"initContainers": [{"name": "a", "image": "x"}, {"name": "b", "image": "y"}]}
     report = {"phase": "Pending", "initContainers": [ended(0, "a"), {**RUNNING, "name": "b"}]}
     found = running(spec=init, application=report)

@@ -269,7 +269,7 @@ async def test_delete(error: Exception | None, again: bool, waited_for: bool) ->
     assert setup.value("vm_terminations_total", reason="Excess") == (None if error else 1)
 
 
-async def test_the_outcome_has_lost_and_ready_vms() -> None:
+async def test_the_outcome_of_actions_counts_lost_and_ready_vms() -> None:
     assert (await Setup().run(LATE)).lost == (Failure("ReadinessTimeout", "web-a was deleted: too late"),)
     assert (await Setup().run(END)).lost == ()
     assert (await Setup().run(MOVE)).became_ready == 1

@@ -77,7 +77,7 @@ def test_a_new_vmi_gets_memory_and_processors_from_its_requests() -> None:
     assert domain["cpu"] == {"cores": 1, "threads": 1, "sockets": 2, "model": "Haswell"}
 
 
-def test_nulls_are_gone_as_after_a_round_trip_through_go() -> None:
+def test_the_engine_drops_nulls_as_kubevirt_does() -> None:
     given = vm(machine=None, devices={"interfaces": [{"name": "default", "masquerade": {}, "sriov": None}]})
     given["spec"] |= {"running": None, "runStrategy": "Halted", "instancetype": None}
     for document in (given, vm(machine=None, devices=None, resources=None)):

@@ -134,7 +134,9 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
         ),
     ],
 )
-def test_the_next_step(plan: SnapshotPlan, phase: str, actions: list[Action]) -> None:
+def test_a_plan_has_the_phase_and_the_next_actions_of_a_snapshot(
+    plan: SnapshotPlan, phase: str, actions: list[Action]
+) -> None:
     assert (plan.status["phase"], list(plan.actions)) == (phase, actions)
 
 

@@ -118,8 +118,10 @@ def _preferred(device: AddedDevice, ports: Ports, has_placeholder: bool) -> tupl
 def find_added(
     document: Json, location: VMLocation, old: Json | None, runs: bool, cluster: ClusterConfig
 ) -> list[AddedDevice]:
-    """The devices without an address of a VM whose other hardware is known. Empty for a VM that has no hardware yet and
-    does not run, because KubeVirt's own addresses suit it: its guest has had them at each start."""
+    """The devices without an address, if the VM's other hardware is known or its guest runs.
+
+    A halted VM without hardware in its spec gets none: KubeVirt has chosen the addresses at each of its starts, and
+    chooses the same again."""
     spec = at(document, *location.spec)
     if old is None or not (runs or _has_hardware(old, location, cluster)) or not holds_addresses(spec, location):
         return []

@@ -92,7 +92,7 @@ class Metrics:
         gauge.set_function(lambda: BREAKER_STATES[state()])
 
     def versions(self, newer: Collection[Newer] | None) -> None:
-        """Sets what of the defaulter is newer than the nodes; None if that is unknown."""
+        """Sets which components of the defaulter are newer than those of the nodes. None: that is unknown."""
         for component in COMPONENTS:
             known = -1 if newer is None else int(any(each.component == component for each in newer))
             self.newer.labels(component).set(known)

@@ -38,7 +38,7 @@ class LogWriter:
         self._rest[stream] = rest
 
     def close(self, now: datetime) -> None:
-        """Writes lines that have no end."""
+        """Writes the last line of each stream, also if it has no line feed, and closes the file."""
         for stream, rest in self._rest.items():
             if rest:
                 self._write(stream, "F", rest, now)

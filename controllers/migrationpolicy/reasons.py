@@ -19,7 +19,10 @@ class EnforcedReason(Reason):
     IN_SYNC = "InSync", "KubeVirt's own policy of this name has the same settings."
     NOT_ACTIVE = "NotActive", "The condition Active is False."
     CRD_NOT_INSTALLED = "CRDNotInstalled", "The cluster does not serve `migrations.kubevirt.io`."
-    NAME_CONFLICT = "NameConflict", "KubeVirt has a policy of this name that Poolhouse does not own, and keeps it."
+    NAME_CONFLICT = (
+        "NameConflict",
+        "KubeVirt has a policy of this name that Poolhouse does not own, and that stays as it is.",
+    )
     FAILED_UPDATE = "FailedUpdate", "The API server refused to write KubeVirt's policy. The message quotes it."
     UPDATE_CONFLICT = (
         "UpdateConflict",

@@ -107,7 +107,7 @@ def parse_claim(document: Json) -> DiskState:
 
 
 def _by_name_in_template(state: DiskState) -> Iterator[Hashable]:
-    """Those that a new VM must not get, by (namespace, `root`) for `root-3`."""
+    """Indexes a DataVolume or claim that a new VM must not get, such as `root-3`, by (namespace, `root`)."""
     name, ordinal = parent_and_ordinal(state.key[1])
     if ordinal is not None and state.belongs_to != NOBODY:
         yield state.key[0], name
@@ -138,7 +138,7 @@ class DiskInformers:
         return (volumes.get(key[1], key[0]) or DiskState()) if volumes.served else None
 
     def owned(self, disk: Key) -> Iterator[DiskState]:
-        """Those that a new VM must not get, by namespace and name in a template."""
+        """The DataVolumes and claims that a new VM must not get. `disk` is a namespace and a name in a template."""
         yield from self.data_volumes.by("name", disk)
         yield from self.claims.store.by("name", disk)
 

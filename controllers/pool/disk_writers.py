@@ -71,7 +71,7 @@ class DiskWriters:
         return set[str]().union(*(self._pools.get(disk, ()) for disk in disks))
 
     def pause(self, pool_uid: str, disks: Disks) -> float:
-        """Limit in seconds for the wait of a pool while another pool with one of these disks writes, or 0."""
+        """The most seconds that a pool waits for another pool that writes one of these disks; 0 if none does."""
         writes = any(uid != pool_uid and not disks.isdisjoint(written) for uid, written in self._writing.items())
         return PAUSE_SECONDS if writes else 0.0
 

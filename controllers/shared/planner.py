@@ -56,7 +56,7 @@ class PlanTooExpensive(Exception):
 
 
 class _Interrupted(BaseException):
-    """Raised in the thread of a call. Not an `Exception`, so that no handler of the call's own catches it."""
+    """Raised in the thread of a call. Not an `Exception`, so that no `except Exception` in the call catches it."""
 
 
 def _interrupt(thread: int) -> None:
@@ -154,7 +154,7 @@ class Planner:
     """The threads of one event loop."""
 
     def __init__(self, budgets: Sequence[float] = (CHEAP_SECONDS, SHORT_SECONDS, BUDGET_SECONDS)) -> None:
-        """A thread for each budget, from the least to the greatest."""
+        """`budgets`: the processor seconds of a call in each thread, in ascending order."""
         self._threads = [_Thread(f"plans-{budget:g}", budget) for budget in budgets]
         self._seconds: dict[Planned, float] = {}
 

@@ -79,8 +79,10 @@ def parse_pod(document: Json) -> Pod:
 
 
 def _requests(spec: Json) -> dict[str, int]:
-    """The resources of a Pod as the scheduler adds them up (`PodRequests` in Kubernetes' resource helpers): its
-    containers run together, its init containers before them, and those that restart beside all that come later."""
+    """The resources of a Pod as the scheduler adds them up (`PodRequests` in Kubernetes' resource helpers).
+
+    The containers run at the same time, and an init container runs alone before them. An init container with
+    `restartPolicy: Always` also runs beside all containers that start later."""
     found: dict[str, int] = {}
     for name in RESOURCES:
         beside, alone = Fraction(0), Fraction(0)

@@ -26,7 +26,7 @@ class WarmPoolMetrics:
             return Counter(f"{PREFIX}warmpool_{name}", text, (*POOL, *labels), registry=registry, lasting=True)
 
         self.vms = gauge("vms", "VMs of a warm pool.", "state", "standby", "placement")
-        self.desired = gauge("desired", "VMs that should be ready to be claimed, with those for queued claims.")
+        self.desired = gauge("desired", "VMs that should be ready for claims, including those for queued claims.")
         self.available = gauge("available", "VMs that a claim can get now.")
         self.queued = gauge("queued_claims", "Claims that wait for a VM of the pool.")
         self.breaker = gauge("breaker_open", "1 while VMs fail and the controller creates one at a time to test.")

@@ -45,11 +45,11 @@ class Demand:
 
     @cached_property
     def arrivals(self) -> list[float]:
-        """The times of the claims since `since`: the creation times of those that exist, and for the others of the
-        summary a time in their quarter of an hour.
+        """The times of the claims since `since`. A claim that exists has its creation time. A claim that only the
+        summary counts has a time in its quarter of an hour.
 
-        Creation times have whole seconds. So a claim of the second of the summary may be in it or not, and a quarter of
-        an hour has at least as many claims as exist."""
+        Creation times have whole seconds, so a claim of the second in which the summary was saved may be missing in it.
+        Where more claims exist than the summary counts, only those that exist are returned."""
         existing = [time for time in self.existing or () if time > self.since]
         in_summary = Counter(time // SLOT_SECONDS for time in existing if time <= self.history.saved_at)
         summary: dict[float, list[float]] = defaultdict(list)

@@ -61,7 +61,9 @@ class Settings(ServerSettings):
         "POOLHOUSE_OIDC_ISSUER", ..., "Issuer of the OpenID Connect provider, as in its tokens."
     )
     client_id: str = setting(
-        "POOLHOUSE_OIDC_CLIENT_ID", ..., "Client of the portal at the provider. Its redirect URI is `URL/callback`."
+        "POOLHOUSE_OIDC_CLIENT_ID",
+        ...,
+        "ID of the client that is registered for the portal. Its redirect URI is `URL/callback`.",
     )
     secret_dir: Path = setting(
         "POOLHOUSE_PORTAL_SECRET_DIR",

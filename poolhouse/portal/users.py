@@ -108,8 +108,8 @@ class Users:
         return self._named(self._session(tokens, session.ends, session.id), session.user)
 
     def _named(self, session: Session, name: str) -> Session:
-        """The session with the name that the API server has for its user. A user who is impersonated has it already,
-        and it must not become another's."""
+        """The session with the name by which the API server knows its user. Raises `Refused` if an impersonated user,
+        whose session has a name from the sign-in, got another name."""
         if self._settings.mode == "impersonate" and name != session.user:
             raise Refused("Your name at the provider has changed. Sign in again.")
         return replace(session, user=name)

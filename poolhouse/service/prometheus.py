@@ -40,8 +40,8 @@ class PrometheusServer:
 
     @classmethod
     def parse(cls, setting: str, url: str, directory: Path | None) -> Self | None:
-        """None without a URL. `directory` may contain `token` and `ca.crt`. Raises ValueError, whose message names the
-        setting, for an invalid URL or authority."""
+        """The server at the URL; None without a URL. `directory` may contain `token` and `ca.crt`. Raises ValueError,
+        whose message names the setting, for an invalid URL or authority."""
         if not url:
             return None
         if not _is_server(url):

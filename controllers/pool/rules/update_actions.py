@@ -43,7 +43,7 @@ def update_action(snapshot: PoolSnapshot, vm: VM, quiet: str, now: datetime) -> 
 
 
 def _changes_guest(snapshot: PoolSnapshot, vm: VM) -> bool:
-    """Whether KubeVirt may change the running guest by the update, also if that takes back an earlier change."""
+    """Whether the update may make KubeVirt change the running guest. It also does so if it undoes an earlier change."""
     if snapshot.pool.live_update == "Never" or vm.vmi is None or not vm.vmi.running:
         return False
     has, needed = snapshot.revisions_by_label.get(vm.revision), live_updates.needs_restart(snapshot, vm)

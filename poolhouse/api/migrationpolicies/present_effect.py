@@ -11,7 +11,7 @@ from poolhouse.api.migrationpolicies.expiry import is_expired
 
 
 def without_effect(policy: Any, cluster: ClusterSettings | None, now: datetime) -> Iterator[str]:
-    """Warnings. `cluster` is None while KubeVirt's settings are unknown."""
+    """Warnings about settings that have no effect now. `cluster` is None while KubeVirt's settings are unknown."""
     if is_expired(policy, now):
         yield "spec.expiresAt: is in the past, so the policy matches no VM"
     if cluster is not None:

@@ -97,7 +97,7 @@ def _override(field: str, text: str) -> Any:
     return [each.strip() for each in text.split(",") if each.strip()] if field == "securityGroups" else text
 
 
-NAME_RULE = name_rule(63, "a VM that is created for the claim gets its name: at most 63 characters")
+NAME_RULE = name_rule(63, "the name has at most 63 characters, because a VM that is created for the claim gets it")
 
 
 def personalization_labels(document: Json) -> Iterator[Problem]:

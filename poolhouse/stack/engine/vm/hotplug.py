@@ -34,7 +34,7 @@ def needs_hotplug(vm: tuple[str, ...], vmi: tuple[str, ...] | None) -> bool:
 
 
 def lists_nics(spec: Json) -> bool:
-    """Whether a VM's template decides its NICs. If it has no networks either, KubeVirt adds a NIC to each VMI."""
+    """Whether a VM's template lists NICs or networks. If it lists neither, KubeVirt adds a NIC to each VMI."""
     return bool(at(spec, "domain", "devices", "interfaces") or spec.get("networks"))
 
 

@@ -12,8 +12,9 @@ from typing import get_args
 import pytest
 
 from controllers.pool.actions import Restart
+from controllers.pool.gates import hooks
 from controllers.pool.gates import table as gates
-from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Effect, Gate, Taken
+from controllers.pool.gates.disruptions import CAUSES, Answer, Cause, Disruption, Effect, Gate, Taken
 from controllers.pool.gates.table import GATES, all_but, only
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
@@ -176,6 +177,15 @@ PAGE = Path(__file__).parents[4] / "docs" / "reference" / "gates.md"
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_the_reference_page_says_when_each_gate_is_closed(gate: Gate) -> None:
     assert f"\n| {gate.name} | {gate.text} |" in PAGE.read_text()
+
+
+def test_the_reference_page_says_that_lifecycle_hooks_come_last() -> None:
+    assert f"\n| {hooks.NAME} | {hooks.TEXT} | {' | '.join('✓' for _ in CAUSES)} |\n\n" in PAGE.read_text()
+
+
+@pytest.mark.parametrize("cause", get_args(Cause))
+def test_the_reference_page_says_what_has_happened(cause: Cause) -> None:
+    assert f"\n- *{cause}*: {CAUSES[cause][1]}.\n" in PAGE.read_text()
 
 
 def test_the_reference_page_has_a_column_for_each_cause() -> None:

@@ -135,7 +135,8 @@ class WarmPoolController:
         self.metrics.record(snapshot, fresh, clock)
         wait = await self._write_status(pool, memory, fresh)
         retry_unless_done(replace(outcome, failure=None))
-        due = memory.failures.seconds_until_due(now), self.health.seconds_until_period_ends(pool, snapshot.members)
+        refill, failures = pool.spec.refill, memory.failures
+        due = failures.seconds_until_due(now, refill), self.health.seconds_until_period_ends(pool, snapshot.members)
         times = wait, decided.requeue_seconds, refusal.wait_seconds if refusal is not None else None, *due
         return self.records.seconds_until_next([pool.uid], RESYNC_SECONDS, *times)
 

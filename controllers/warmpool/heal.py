@@ -71,7 +71,9 @@ def delete_not_ready(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Acti
     """Deletes VMs that exceeded the readiness timeout. While the circuit breaker is open, deletes only one VM at a
     time: a new VM is likely to fail too."""
     late = sorted(past_readiness_timeout(snapshot, now), key=lambda vm: (vm.state_since, vm.uid))
-    if snapshot.pool.spec.paused or (snapshot.breaker_open and not snapshot.failures.due(now)):
+    if snapshot.pool.spec.paused or (
+        snapshot.breaker_open and not snapshot.failures.due(now, snapshot.pool.spec.refill)
+    ):
         return
     for vm in late[:1] if snapshot.breaker_open else late:
         seconds, message = snapshot.pool.spec.readiness.timeout_seconds, snapshot.health_of(vm).running.message

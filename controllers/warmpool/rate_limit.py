@@ -56,11 +56,13 @@ class FailureBackoff:
         """Delays the next attempt after the creation of a test VM."""
         return replace(self, retry_at=_retry_at(now, max(1, self.consecutive), refill, identity))
 
-    def due(self, now: datetime) -> bool:
-        return not self.retry_at or now >= parse_time(self.retry_at)
+    def due(self, now: datetime, refill: Refill) -> bool:
+        return self.seconds_until_due(now, refill) is None
 
-    def seconds_until_due(self, now: datetime) -> float | None:
-        return None if self.due(now) else (parse_time(self.retry_at) - now).total_seconds()
+    def seconds_until_due(self, now: datetime, refill: Refill) -> float | None:
+        """None if the next attempt is due. A wait that is longer than any pause is due too: the clock was set back."""
+        left = (parse_time(self.retry_at) - now).total_seconds() if self.retry_at else 0.0
+        return left if 0 < left <= refill.max_backoff_seconds else None
 
 
 NO_FAILURES = FailureBackoff()

@@ -36,7 +36,7 @@ def missing(snapshot: WarmPoolSnapshot, now: datetime) -> int:
 
 def _allowed(snapshot: WarmPoolSnapshot, now: datetime) -> int:
     """The number of VMs that may be created now."""
-    if not snapshot.failures.due(now):
+    if not snapshot.failures.due(now, snapshot.pool.spec.refill):
         return 0
     in_flight = len(snapshot.in_state(WarmState.PROVISIONING))
     limits = [snapshot.pool.spec.refill.max_concurrent - in_flight, snapshot.capacity_left]
@@ -50,9 +50,10 @@ def _allowed(snapshot: WarmPoolSnapshot, now: datetime) -> int:
 def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | None:
     if not missing(snapshot, now):
         return None
-    if (wait := snapshot.failures.seconds_until_due(now)) is not None:
+    refill = snapshot.pool.spec.refill
+    if (wait := snapshot.failures.seconds_until_due(now, refill)) is not None:
         return wait
-    rate = snapshot.pool.spec.refill.rate_per_second
+    rate = refill.rate_per_second
     return max(0.02, (1 - snapshot.tokens) / rate) if rate and snapshot.tokens < 1 else None
 
 
@@ -86,7 +87,7 @@ def make_room(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[Action]:
     node are kept until others are available. The next deletion waits until a new VM uses the room and was checked. The
     pauses grow, so that the pool loses one VM in an outage of the checks. With an Unknown VM, none is deleted."""
     unsettled = snapshot.in_state(WarmState.UNKNOWN) or snapshot.deleting or _provisioning(snapshot)
-    if unsettled or not snapshot.failures.due(now):
+    if unsettled or not snapshot.failures.due(now, snapshot.pool.spec.refill):
         return
     # The controller retries after the first refusal, because another subnet may have capacity.
     refused = snapshot.failures.reason == Reason.INSUFFICIENT_CAPACITY and snapshot.failures.consecutive > 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from controllers.warmpool.rate_limit import NO_FAILURES, FailureBackoff, TokenBucket
@@ -36,18 +34,27 @@ def test_pauses_grow_up_to_the_maximum() -> None:
     failures, pauses = NO_FAILURES, []
     for _ in range(6):
         failures = failures.failed("FailedCreate", "no", NOW, REFILL, "uid")
-        pauses.append(failures.seconds_until_due(NOW) or 0)
+        pauses.append(failures.seconds_until_due(NOW, REFILL) or 0)
     assert failures.consecutive == 6
     assert all(7 <= pauses[0] <= 10 for _ in pauses)
     assert pauses[1] > pauses[0]
     assert max(pauses) <= 60
 
 
-def test_the_backoff_ends() -> None:
-    failed = NO_FAILURES.failed("FailedCreate", "no", NOW, REFILL, "uid")
-    assert not failed.due(NOW)
-    assert failed.due(NOW + timedelta(seconds=10))
-    assert NO_FAILURES.due(NOW)
+@pytest.mark.parametrize(
+    ("retry_at", "seconds"),
+    [
+        pytest.param("", None, id="no VM was refused"),
+        pytest.param(ago(-1), 1, id="a second is left"),
+        pytest.param(ago(0), None, id="the pause is over"),
+        pytest.param(ago(-60), 60, id="the longest pause"),
+        pytest.param(ago(-61), None, id="no pause is that long: the clock was set back"),
+    ],
+)
+def test_when_the_next_vm_may_be_created(retry_at: str, seconds: float | None) -> None:
+    failed = FailureBackoff(1, "FailedCreate", "no", retry_at)
+    assert failed.seconds_until_due(NOW, REFILL) == seconds
+    assert failed.due(NOW, REFILL) is (seconds is None)
 
 
 def test_the_backoff_is_read_from_the_status() -> None:

@@ -7,10 +7,9 @@ elapsed time, so a window that contains a change to summer time is as long as an
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import cache
 
 from controllers.pool.snapshot import PoolSnapshot, once
-from poolhouse.api.apimachinery.cron import CronSchedule, cron_error, time_zone_error
+from poolhouse.api.apimachinery.cron import CronSchedule, is_valid
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.pool_lifecycle import MaintenanceWindow
 
@@ -39,7 +38,7 @@ def windows(snapshot: PoolSnapshot, now: datetime) -> Windows:
     if not found:
         return Windows()
     # A schedule that admission has missed opens no window.
-    valid = [each for each in found if _is_valid(each.schedule, each.time_zone)]
+    valid = [each for each in found if is_valid(each.schedule, each.time_zone)]
     ends = [end for each in valid if (end := _end_of_last(each, now)) is not None and now < end]
     if ends:
         return Windows(True, max(ends))
@@ -70,8 +69,3 @@ def _end_of_last(window: MaintenanceWindow, now: datetime) -> datetime | None:
     second = now.replace(microsecond=0) + timedelta(seconds=1)
     begin = CronSchedule(window.schedule, window.time_zone).last_before(second)
     return begin + timedelta(seconds=window.duration_seconds) if begin is not None else None
-
-
-@cache
-def _is_valid(schedule: str, time_zone: str) -> bool:
-    return not (cron_error(schedule) or time_zone_error(time_zone))

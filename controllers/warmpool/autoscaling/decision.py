@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from controllers.warmpool.autoscaling.history import DAY, HOUR, DemandHistory
 from controllers.warmpool.reasons import WarmPoolReason as Reason
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.cron import CronSchedule
+from poolhouse.api.apimachinery.cron import CronSchedule, is_valid
 from poolhouse.api.kinds.warm_autoscaling import Autoscaling, SizeSchedule
 from poolhouse.api.kinds.warm_claim_policy import OnEmpty
 
@@ -123,11 +123,16 @@ def _active_minimum(spec: Autoscaling, boot_seconds: float, now: datetime) -> tu
     """The highest minimum now, with its schedule. None for `minReplicas`. A period begins a boot time early."""
     soon = now + timedelta(seconds=boot_seconds)
     found: tuple[SizeSchedule | None, int] = (None, spec.min_replicas)
-    for period in spec.schedules:
+    for period in _periods(spec):
         begun = CronSchedule(period.schedule, period.time_zone).last_before(soon + timedelta(seconds=1))
         if begun is not None and now < begun + timedelta(seconds=period.duration_seconds):
             found = max(found, (period, period.min_replicas), key=lambda each: each[1])
     return found
+
+
+def _periods(spec: Autoscaling) -> list[SizeSchedule]:
+    """The schedules, without those that are not valid."""
+    return [each for each in spec.schedules if is_valid(each.schedule, each.time_zone)]
 
 
 def _most(spec: Autoscaling, decided: Decision) -> Decision:
@@ -195,7 +200,7 @@ def _schedule_moments(
     """When the next period begins to count of each schedule that makes the pool larger, and when the one that counts
     ends."""
     boot = timedelta(seconds=demand.history.boot_seconds or 0.0)
-    for period in spec.schedules:
+    for period in _periods(spec):
         cron = CronSchedule(period.schedule, period.time_zone)
         begins = cron.next_after(now + boot) if period.min_replicas > decided.replicas else None
         if begins is not None:

@@ -4,6 +4,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
@@ -110,3 +111,9 @@ def time_zone_error(name: str) -> str:
     except (ValueError, OSError, KeyError):  # the name is looked up as a file, which can be missing or a directory
         return f"{name!r} is no IANA time zone; give a name such as Europe/Berlin or UTC"
     return ""
+
+
+@cache
+def is_valid(schedule: str, time_zone: str) -> bool:
+    """Whether admission accepts them. It may have missed an object, whose controller must not fail."""
+    return not (cron_error(schedule) or time_zone_error(time_zone))

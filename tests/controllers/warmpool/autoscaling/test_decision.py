@@ -55,6 +55,13 @@ SPARE = {"spareRatio": "10%"}
         ),
         pytest.param(a_spec(schedules=[LATER]), Demand(BUSY), 4, "WaitTarget", id="a period that has not begun"),
         pytest.param(
+            a_spec(schedules=[{**PERIOD, "schedule": "daily"}, {**PERIOD, "timeZone": "Berlin"}]),
+            Demand(BUSY),
+            4,
+            "WaitTarget",
+            id="a schedule and a time zone that admission has missed",
+        ),
+        pytest.param(
             a_spec(schedules=[{**PERIOD, "timeZone": "Europe/Berlin"}]), Demand(BUSY), 4, "WaitTarget", id="an hour ago"
         ),
         pytest.param(

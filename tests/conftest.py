@@ -67,10 +67,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = in_order(items, lambda item: item.nodeid)
 
 
-def pytest_collection_finish() -> None:
-    """What collection has made stays until the end: the garbage collector need not look at it again and again."""
-    gc.collect()
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """What collection makes stays until the end: the garbage collector need not look at it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.collect()
+        gc.freeze()
+        gc.enable()
 
 
 SERVERS_OF_UNIT = pytest.StashKey[ExitStack]()

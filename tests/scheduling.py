@@ -10,6 +10,7 @@ rest take processor time too.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -65,7 +66,12 @@ def unit_of(nodeid: str) -> str:
 
 def rank_of(nodeid: str) -> int:
     """Tests with a lower rank are given out earlier."""
-    return next((rank for rank, path in enumerate(FIRST) if nodeid.startswith(path)), len(FIRST))
+    return _rank_of(nodeid.partition("::")[0])
+
+
+@cache
+def _rank_of(file: str) -> int:
+    return next((rank for rank, path in enumerate(FIRST) if file.startswith(path)), len(FIRST))
 
 
 def in_order(items: Sequence[T], nodeid_of: Callable[[T], str]) -> list[T]:

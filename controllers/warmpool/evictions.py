@@ -22,7 +22,7 @@ from controllers.sets.eviction_budgets import (
     unknown_strategy,
 )
 from controllers.shared.conditions import condition
-from controllers.shared.evictions import VMIChoice, treatment_of
+from controllers.shared.evictions import EvictionBudget, VMIChoice, treatment_of
 from controllers.shared.vmi import VMI, ObjectView
 from controllers.warmpool.actions import Action, DeleteEvictionBudget, SetEvictionBudget
 from controllers.warmpool.reasons import WarmPoolReason as Reason
@@ -30,6 +30,7 @@ from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.warm_pool import WarmPool
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import parse_time, seconds_until_next
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
 
@@ -50,19 +51,20 @@ def desired_budget(snapshot: WarmPoolSnapshot, now: datetime) -> WarmPoolBudget 
         return None
     if pool.deleting:
         return WarmPoolBudget(reason=DELETED)
-    if why := endless(_named(pool), facts.budgets, _stopped_by_evictions(snapshot)):
+    named = _named(snapshot)
+    if why := endless(named, facts.budgets, _stopped_by_evictions(snapshot)):
         return WarmPoolBudget(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     if pool.spec.claim_policy.eviction_budget == "Disabled":
         return WarmPoolBudget(reason="spec.claimPolicy.evictionBudget is Disabled")
     treatments = [(vmi, treatment_of(vmi, facts.cluster)) for vmi in _delaying(snapshot, now)]
     if any(found == "Unknown" for _, found in treatments):
-        return unknown_strategy(_named(pool), facts.budgets, Reason.EVICTION_STRATEGY_UNKNOWN)
+        return unknown_strategy(named, facts.budgets, Reason.EVICTION_STRATEGY_UNKNOWN)
     stopped = [vmi for vmi, found in treatments if found == "Stop"]
     if not stopped:
         return WarmPoolBudget(reason="it has no claimed VM for which a drain waits")
     if facts.budgets is None:
         return WarmPoolBudget(reason=UNREADABLE, failure=Reason.EVICTION_BUDGETS_UNREADABLE)
-    if why := conflict(_named(pool), facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
+    if why := conflict(named, facts.budgets, stopped, "spec.claimPolicy.evictionBudget"):
         return WarmPoolBudget(reason=why, failure=Reason.FOREIGN_EVICTION_BUDGET)
     # A VM that a user migrates has two ready Pods for a moment.
     least = len(stopped) + sum(vmi.migrating for vmi in stopped)
@@ -77,9 +79,18 @@ def _stopped_by_evictions(snapshot: WarmPoolSnapshot) -> Iterator[VMI]:
             yield vm.vmi
 
 
-def _named(pool: WarmPool) -> ObjectView:
-    """The owner and the name of the budget. A VirtualMachinePool of the pool's name has a budget of that name."""
-    return ObjectView(pool.namespace, f"{pool.name}-claims", pool.uid)
+def _named(snapshot: WarmPoolSnapshot) -> ObjectView:
+    """The owner and the name of the budget. The name has a dot, which no name of a pool has: a VirtualMachinePool has a
+    budget of its own name. A budget of the earlier name, NAME-claims, keeps it until it is made again."""
+    pool, earlier = snapshot.pool, f"{snapshot.pool.name}-claims"
+    keeps = any(each.name == earlier and _is_own(pool, each) for each in snapshot.evictions.budgets or ())
+    return ObjectView(pool.namespace, earlier if keeps else f"{pool.name}.claims", pool.uid)
+
+
+def _is_own(pool: WarmPool, budget: EvictionBudget) -> bool:
+    if budget.abandoned:
+        return bool(at(budget.selector, "matchLabels", meta.WARM_POOL) == pool.name)
+    return budget.owner_uid == pool.uid
 
 
 def _delaying(snapshot: WarmPoolSnapshot, now: datetime) -> Iterator[VMI]:
@@ -99,7 +110,7 @@ def keep_budget(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget | None) -> It
 
 
 def _needed(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget) -> Iterator[Action]:
-    pool, labels, budgets = _named(snapshot.pool), {meta.WARM_POOL: snapshot.pool.name}, snapshot.evictions.budgets
+    pool, labels, budgets = _named(snapshot), {meta.WARM_POOL: snapshot.pool.name}, snapshot.evictions.budgets
     if budgets is not None:
         yield from keep_in_step(pool, labels, budgets, wanted, SetEvictionBudget, DeleteEvictionBudget)
 
@@ -113,7 +124,7 @@ def seconds_until_allowed(snapshot: WarmPoolSnapshot, now: datetime) -> float | 
 def budget_condition(snapshot: WarmPoolSnapshot, wanted: WarmPoolBudget | None) -> Iterator[Condition]:
     facts = snapshot.evictions
     if wanted is not None and facts.refusal is not None and any(_needed(snapshot, wanted)):
-        message = describe_refusal(_named(snapshot.pool), facts.budgets or (), wanted, facts.refusal)
+        message = describe_refusal(_named(snapshot), facts.budgets or (), wanted, facts.refusal)
         yield condition(BUDGET_FAILURE, True, Reason.EVICTION_BUDGET_REFUSED, message)
     elif wanted is not None and wanted.failure is not None:
         yield condition(BUDGET_FAILURE, True, wanted.failure, wanted.reason)

@@ -51,7 +51,7 @@ async def vmi(shop: Counter, name: str) -> Json:
 async def protected(shop: Counter) -> list[str] | None:
     """UIDs of the VMIs for which drains wait. None without a budget."""
     try:
-        found = await shop.api.get(BUDGETS, shop.namespace, "web-claims")
+        found = await shop.api.get(BUDGETS, shop.namespace, "web.claims")
     except NotFound:
         return None
     expressions = at(found, "spec", "selector", "matchExpressions") or [{}]
@@ -60,7 +60,7 @@ async def protected(shop: Counter) -> list[str] | None:
 
 async def current(shop: Counter) -> bool:
     """Whether Kubernetes has counted the Pods of the budget, without which it refuses each eviction."""
-    found = await shop.api.get(BUDGETS, shop.namespace, "web-claims")
+    found = await shop.api.get(BUDGETS, shop.namespace, "web.claims")
     least = found["spec"]["minAvailable"]
     return bool(found["metadata"]["generation"] == at(found, "status", "observedGeneration")) and bool(
         at(found, "status", "currentHealthy") == least

@@ -23,8 +23,10 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from tests.controllers.warmpool.builders import NOW, UID, a_pool, a_snapshot, a_vm, a_vmi, ago
 
 LABELS = {meta.WARM_POOL: "web"}
-OWN = "u-web-claims"
+OWN = "u-web.claims"
 """UID of the budget of the pool"""
+EARLIER = "web-claims"
+"""The name of the budget in clusters that had Poolhouse before its names had a dot"""
 EC2 = {
     "template": None,
     "ec2": {"imageID": "ami-1", "subnets": ["subnet-1"], "keyPair": "k", "securityGroups": [], "instanceType": "m"},
@@ -48,7 +50,7 @@ def deleted(observed: WarmPoolSnapshot) -> WarmPoolSnapshot:
 
 
 def budget(
-    *names: str, name: str = "web-claims", owner: str = UID, least: int | None = None, **labels: str
+    *names: str, name: str = "web.claims", owner: str = UID, least: int | None = None, **labels: str
 ) -> EvictionBudget:
     pods = (
         selector(LABELS, VMIChoice("In", tuple(f"run-{each}" for each in names)))
@@ -99,7 +101,23 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
             seen(A, budgets=(budget("a"), budget(name="mine", owner="", app="ci"))), ["delete"], id="it yields to it"
         ),
         pytest.param(seen(A, budgets=(budget(name="db", owner="", app="db"),)), [("", 1, "run-a")], id="other Pods"),
-        pytest.param(seen(A, budgets=(budget(name="web-claims", owner="x", app="db"),)), [], id="the name is taken"),
+        pytest.param(seen(A, budgets=(budget(name="web.claims", owner="x", app="db"),)), [], id="the name is taken"),
+        pytest.param(
+            seen(A, budgets=(budget(name="web-claims", owner="x", app="db"),)),
+            [("", 1, "run-a")],
+            id="the VirtualMachinePool web-claims has a budget",
+        ),
+        pytest.param(
+            seen(A, B, budgets=(budget("a", name=EARLIER),)),
+            [("u-web-claims", 2, "run-a", "run-b")],
+            id="a budget keeps its earlier name",
+        ),
+        pytest.param(seen(budgets=(budget("a", name=EARLIER),)), ["delete"], id="and is deleted by its earlier name"),
+        pytest.param(
+            seen(A, budgets=(replace(budget("a", name=EARLIER, owner=""), abandoned=True),)),
+            ["delete"],
+            id="one of the earlier name without an owner is made again",
+        ),
         pytest.param(seen(A, budgets=None), [], id="budgets are unknown"),
         pytest.param(
             replace(seen(A), evictions=EvictionFacts((budget("b"),))), [], id="the strategy of the cluster is unknown"
@@ -129,7 +147,7 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
             id="two budgets",
         ),
         pytest.param(
-            seen(A, budgets=(budget(name="web-claims", owner="x", app="db"),)),
+            seen(A, budgets=(budget(name="web.claims", owner="x", app="db"),)),
             Reason.FOREIGN_EVICTION_BUDGET,
             "has its name",
             id="the name is taken",
@@ -158,26 +176,26 @@ def test_the_budget_is_in_step_with_the_claims(observed: WarmPoolSnapshot, actio
         pytest.param(
             replace(seen(A), evictions=EvictionFacts((budget("a"),))),
             Reason.EVICTION_STRATEGY_UNKNOWN,
-            "its PodDisruptionBudget web-claims stays as it is",
+            "its PodDisruptionBudget web.claims stays as it is",
             id="it is unknown since the budget exists",
         ),
         pytest.param(replace(seen(MOVED), evictions=EvictionFacts(())), None, "", id="the VM has a strategy"),
         pytest.param(
             refused(seen(A)),
             Reason.EVICTION_BUDGET_REFUSED,
-            "cannot create PodDisruptionBudget web-claims, so that a drain may stop all VMs of a node at once: denied",
+            "cannot create PodDisruptionBudget web.claims, so that a drain may stop all VMs of a node at once: denied",
             id="a policy refuses it",
         ),
         pytest.param(
             refused(seen(A, B, budgets=(budget("a"),))),
             Reason.EVICTION_BUDGET_REFUSED,
-            "cannot change PodDisruptionBudget web-claims, which stays as it is: denied",
+            "cannot change PodDisruptionBudget web.claims, which stays as it is: denied",
             id="a policy refuses its change",
         ),
         pytest.param(
             refused(seen(budgets=(budget("a"),))),
             Reason.EVICTION_BUDGET_REFUSED,
-            "cannot delete PodDisruptionBudget web-claims, although it has no claimed VM for which a drain waits: d",
+            "cannot delete PodDisruptionBudget web.claims, although it has no claimed VM for which a drain waits: d",
             id="a policy refuses its deletion",
         ),
         pytest.param(refused(seen(A, budgets=(budget("a"),))), None, "", id="somebody has written what was refused"),

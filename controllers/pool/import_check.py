@@ -11,6 +11,8 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 def check(observed: Observed, drops: tuple[str, ...]) -> Conversion:
     """What an import would change. Raises `CannotImport` with all problems."""
     source = observed.source
+    if source is None and (why := observed.not_served):
+        raise CannotImport(why)
     if source is None:
         raise CannotImport(f"there is no pool {observed.name} of KubeVirt in namespace {observed.namespace}")
     found = convert(source, drops)

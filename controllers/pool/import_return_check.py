@@ -66,8 +66,8 @@ def check_return(observed: Observed, drops: Iterable[str] = ()) -> Return:
 
 def _not_possible(observed: Observed, target: Json, record: Json) -> Iterator[str]:
     name, owners = observed.name, record["metadata"].get("ownerReferences") or ()
-    if not observed.served:
-        yield "the cluster does not have KubeVirt's pools (pool.kubevirt.io)"
+    if observed.not_served:
+        yield observed.not_served
     if target["metadata"]["uid"] not in {each.get("uid") for each in owners}:
         yield f"the pool {name} of Poolhouse is not the imported one: it does not own {record_name(name)}"
     if target["metadata"].get("deletionTimestamp"):

@@ -86,6 +86,11 @@ class Observed:
         returning = self.target and at(self.target, "metadata", "annotations", meta.RETURNING)
         return self.return_record is not None or bool(returning)
 
+    @property
+    def not_served(self) -> str:
+        """Why there can be no pool of KubeVirt, or an empty string."""
+        return "" if self.served else f"the cluster does not have KubeVirt's pools ({KUBEVIRT_POOLS.group})"
+
     def owned(self, uid: str) -> list[Json]:
         return [each for each in self.vms if (controller_of(each) or {}).get("uid") == uid]
 

@@ -123,7 +123,7 @@ def webhook(facts: Facts) -> Check:
             "webhook",
             "failed",
             "the API server stores objects of Poolhouse without asking the webhook: its configurations are missing",
-            "restore the webhook configurations with `helm upgrade` or `helm rollback`",
+            _restore_configurations(facts),
             NO_ADMISSION,
         )
     return Check("webhook", "ok", f"it answers the API server (dry run in namespace {facts.namespace})")
@@ -132,6 +132,13 @@ def webhook(facts: Facts) -> Check:
 def _was_asked(error: ApiError) -> bool:
     """Whether the API server refused the dry run by the webhook's answer, or after it."""
     return f'{meta.DOMAIN}" denied the request' in error.message or isinstance(error, QuotaExceeded)
+
+
+def _restore_configurations(facts: Facts) -> str:
+    if facts.stack:
+        again = f"`poolhouse down --dir {facts.stack}` and `poolhouse up --dir {facts.stack}`"
+        return f"restart the stack, which writes them again: {again}"
+    return "restore the webhook configurations with `helm upgrade` or `helm rollback`"
 
 
 def _webhook_down(facts: Facts, cause: str) -> Check:

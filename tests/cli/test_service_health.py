@@ -95,6 +95,14 @@ def test_the_remedy_says_where_the_service_runs(stack: str, where: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("stack", "how"),
+    [pytest.param("", "`helm upgrade`", id="a cluster"), pytest.param("/tmp/lab", "`poolhouse up", id="a stack")],
+)
+def test_the_remedy_of_missing_configurations_is_what_installs_them(stack: str, how: str) -> None:
+    assert how in webhook(facts(claim=claim(), stack=stack)).remedy
+
+
+@pytest.mark.parametrize(
     ("answer", "verdict", "said"),
     [
         pytest.param(down("pools.poolhouse.dev"), "failed", f"fails: {REFUSED}", id="the webhook is down"),

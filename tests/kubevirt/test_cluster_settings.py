@@ -14,6 +14,12 @@ def kubevirt(configuration: Any = None, **status: Any) -> dict[str, Any]:
     return {"metadata": metadata, "spec": {"configuration": configuration or {}}, "status": status}
 
 
+@pytest.mark.parametrize("value", [-50, 0, "200", True])
+def test_numbers_that_kubevirt_cannot_have_meant_are_its_defaults(value: Any) -> None:
+    wrong = {"memoryOvercommit": value, "cpuAllocationRatio": value}
+    assert ClusterSettings.of(kubevirt({"developerConfiguration": wrong})) == ClusterSettings.of(kubevirt({}))
+
+
 def test_the_settings_of_an_installation() -> None:
     document = kubevirt(
         {

@@ -89,8 +89,8 @@ class ClusterSettings:
             ),
             rollout_strategy=_text(configuration, "vmRolloutStrategy"),
             update_methods=frozenset(_texts(kubevirt, "spec", "workloadUpdateStrategy", "workloadUpdateMethods")),
-            memory_overcommit=typed(int, developer, "memoryOvercommit") or 100,
-            cpu_allocation_ratio=typed(int, developer, "cpuAllocationRatio") or 10,
+            memory_overcommit=_positive(developer, "memoryOvercommit") or 100,
+            cpu_allocation_ratio=_positive(developer, "cpuAllocationRatio") or 10,
             cpu_request=_text(configuration, "cpuRequest"),
         )
 
@@ -153,6 +153,12 @@ def _keep(value: Any, names: tuple[str, ...]) -> Json:
 
 def _text(value: Any, *path: str) -> str:
     return typed(str, value, *path) or ""
+
+
+def _positive(value: Any, *path: str) -> int | None:
+    """KubeVirt's schema has no bounds. A number below 1 would give requests that are negative, or none at all."""
+    found = typed(int, value, *path)
+    return found if found is not None and found > 0 else None
 
 
 def _texts(value: Any, *path: str) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from poolhouse.api.apimachinery.unstructured import Json, entries
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.runtime.resource import Key
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.datavolume.phases import ImportProgress, http_failure
+from poolhouse.stack.engine.datavolume.registry import RegistryRefused, parse_reference
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
 from poolhouse.stack.engine.hypervisor import (
@@ -224,13 +225,27 @@ class SimulatedSnapshots:
     async def delete_others(self, copies: Collection[str]) -> None: ...
 
 
+def _refusal(source: Json) -> str:
+    """Why the engine for real guests refuses the image of a registry, as far as its URL shows; else an empty string."""
+    url = str(at(source, "registry", "url") or "")
+    try:
+        if url.startswith("docker://"):
+            parse_reference(url)
+    except RegistryRefused as error:
+        return str(error)
+    return ""
+
+
 class SimulatedImporter:
-    """Simulates imports, which succeed at once unless fault injection fails them."""
+    """Simulates imports, which succeed at once unless fault injection fails them, or nothing can be imported from the
+    source."""
 
     def subscribe(self, changed: Callable[[Key], None]) -> None: ...
 
     def progress(self, data_volume: DataVolume, pvc: PVC | None, faults: Faults, now: datetime) -> ImportProgress:
         done = ImportProgress("done", content="simulated")
+        if pvc is None and (why := _refusal(data_volume.source)):
+            return ImportProgress("failed", reason=why, failures=1)
         if pvc is not None or faults.fail != "DataVolumeError":
             return done
         tries = int((now - data_volume.created).total_seconds() / IMPORT_SECONDS) + 1

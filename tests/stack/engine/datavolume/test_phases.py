@@ -86,6 +86,18 @@ def test_simulated_imports_fail_as_often_as_set() -> None:
 
 
 @pytest.mark.parametrize(
+    ("url", "state"),
+    [
+        pytest.param("docker://quay.io/containerdisks/fedora:latest", "done", id="an image"),
+        pytest.param("docker://fedora", "failed", id="an image without its registry, which no real engine imports"),
+    ],
+)
+def test_simulated_imports_fail_for_images_that_name_no_registry(url: str, state: str) -> None:
+    volume = disk(source={"registry": {"url": url}})
+    assert SimulatedImporter().progress(volume, None, Faults(), NOW).state == state
+
+
+@pytest.mark.parametrize(
     ("text", "size"),
     [
         ("128Mi", 128 << 20),

@@ -5,7 +5,6 @@ therefore need not exist. The spec must be valid (`validation`).
 """
 
 from collections.abc import Iterator
-from typing import Any
 
 from defaulter import walker, xml
 from defaulter.codecs import PCI, pci_attributes
@@ -47,16 +46,16 @@ def build(spec: Json, usb_resources: frozenset[str] = frozenset()) -> Element:
     devices = xml.add(root, "devices")
     for kind in DEVICES:
         if kind not in (CPU_FEATURES, VIDEO):
-            for path, device in walker.list_devices(kind, spec):
+            for _, device in walker.list_devices(kind, spec):
                 if kind is not INTERFACES or is_emulated(device):
-                    _device(devices, kind, device, spec, path[-1])
+                    add_device(devices, kind, device, spec)
     _disk_targets(devices, spec)
     _add_host_devices(root, devices, spec, usb_resources)
     _add_default_devices(devices, spec)
     return root
 
 
-def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index: Any) -> None:
+def add_device(devices: Element, kind: DeviceList, device: Json, spec: Json) -> Element:
     element = xml.add(devices, kind.element.rsplit("/", 1)[1])
     walker.write(kind.fields, device, element)
     if kind.has_alias and isinstance(device.get("name"), str):
@@ -64,6 +63,7 @@ def _device(devices: Element, kind: DeviceList, device: Json, spec: Json, index:
     complete = _COMPLETE.get(element.tag)
     if complete is not None:
         complete(element, device, spec)
+    return element
 
 
 def _operating_system(root: Element, spec: Json) -> None:
@@ -152,13 +152,13 @@ def _disk_targets(devices: Element, spec: Json) -> None:
         assert target is not None
         prefix = "vd" if target.get("bus") == "virtio" else "sd"
         index, counts[prefix] = counts[prefix], counts[prefix] + 1
-        target.set("dev", prefix + _letters(index))
+        target.set("dev", prefix + drive_letters(index))
         # KubeVirt leaves the unit of a CD-ROM drive to libvirt.
         if target.get("bus") == "scsi" and disk.get("device") != "cdrom":
             xml.add(disk, "address", type="drive", controller="0", bus="0", unit=str(index))
 
 
-def _letters(index: int) -> str:
+def drive_letters(index: int) -> str:
     """The letters of a disk's name in the Linux kernel: a to z, then aa, ab, ..."""
     name = ""
     while index >= 0:
@@ -200,7 +200,7 @@ _COMPLETE = {"disk": _disk, "interface": _interface, "input": _input, "tpm": _tp
 
 
 def _add_default_devices(devices: Element, spec: Json) -> None:
-    _add_controllers(devices, spec)
+    add_controllers(devices, spec)
     if device_field(spec, "clientPassthrough") is not None:
         for index in range(USB_REDIRECTIONS):
             redirection = xml.add(devices, "redirdev", type="unix", bus="usb")
@@ -215,7 +215,7 @@ def _add_default_devices(devices: Element, spec: Json) -> None:
         xml.add(xml.add(devices, "console", type="pty"), "target", type="serial", port="0")
     if not turned_off(spec, "autoattachGraphicsDevice"):
         xml.add(xml.add(devices, "graphics", type="vnc"), "listen", type="socket", socket="/vnc")
-        _add_video(devices, spec)
+        add_video(devices, spec)
         if keyboard_bus:
             if keyboard_bus == "usb" and devices.find("input[@type='tablet']") is None:
                 xml.add(devices, "input", type="tablet", bus="usb")
@@ -225,7 +225,7 @@ def _add_default_devices(devices: Element, spec: Json) -> None:
         xml.add(xml.add(devices, "vsock", model="virtio-non-transitional"), "cid", auto="no", address="3")
 
 
-def _add_video(devices: Element, spec: Json) -> None:
+def add_video(devices: Element, spec: Json) -> None:
     video = xml.add(devices, "video")
     model = xml.add(video, "model", type=video_type(spec), heads="1")
     given = walker.list_devices(VIDEO, spec)
@@ -235,7 +235,8 @@ def _add_video(devices: Element, spec: Json) -> None:
         model.set("vram", "16384")
 
 
-def _add_controllers(devices: Element, spec: Json) -> None:
+def add_controllers(devices: Element, spec: Json) -> None:
+    """Adds the controllers that the devices need, or that a hotplug may need."""
     xml.add(devices, "controller", type="usb", index="0", model="qemu-xhci" if _needs_usb(devices, spec) else "none")
     if not turned_on(spec, "disableHotplug") or devices.find("disk/target[@bus='scsi']") is not None:
         model = "virtio-scsi" if architecture(spec) == "s390x" else virtio_model(spec)

@@ -25,6 +25,10 @@ CONTROL_PLANE = BOTTOM | {
     # What is said to the defaulter, and how KubeVirt expands instance types.
     *("defaulter.contract", "defaulter.instancetypes"),
 }
+# How KubeVirt builds the domain of a VMI.
+DOMAINS = {
+    f"defaulter.{name}" for name in ("domain", "fields", "json_paths", "pci_addresses", "vmi_spec", "walker", "xml")
+}
 
 ROOMS: dict[str, set[str]] = {
     # Values of the Kubernetes API, facts about KubeVirt, and what every service has.
@@ -42,8 +46,8 @@ ROOMS: dict[str, set[str]] = {
     "webhook": CONTROL_PLANE,
     "controllers": CONTROL_PLANE,
     # The cluster on a developer's machine, the command line, and what writes the generated files of the repository.
-    # The engine defines domains with the ports of virt-launcher, and plays the agents of simulated guests.
-    "poolhouse.stack": CONTROL_PLANE | {MANIFESTS, "defaulter.pci_addresses", "controllers.warmpool.agent_protocol"},
+    # The engine builds domains from the defaulter's table of fields, and plays the agents of simulated guests.
+    "poolhouse.stack": CONTROL_PLANE | DOMAINS | {MANIFESTS, "controllers.warmpool.agent_protocol"},
     "poolhouse.cli": CONTROL_PLANE | {MANIFESTS, "defaulter", "webhook", "controllers", "poolhouse.stack"},
     # The web page has the answers and the acts of the command line, which starts it by name.
     "poolhouse.console": CONTROL_PLANE | {"defaulter", "webhook", "controllers", "poolhouse.cli"},

@@ -25,7 +25,8 @@ class DeviceChanges:
 def plan_devices(running: str, vmi: Json, files: Mapping[str, VolumeFile], pending: Collection[str]) -> DeviceChanges:
     """The changes that give a running domain the disks and NICs of its VMI, except disks whose volume is pending."""
     disks, nics = _devices(running, "disk"), _devices(running, "interface")
-    devices = at(vmi, "spec", "domain", "devices")
+    spec = vmi["spec"]
+    devices = at(spec, "domain", "devices")
     wanted_disks = {str(disk.get("name")): disk for _, disk in entries(devices, "disks")}
     wanted_nics = {str(nic["name"]): nic for _, nic in entries(devices, "interfaces") if nic.get("state") != ABSENT}
     gone = [
@@ -36,8 +37,9 @@ def plan_devices(running: str, vmi: Json, files: Mapping[str, VolumeFile], pendi
     attach = []
     for name, disk in wanted_disks.items():
         if name not in disks and name in files and name not in pending:
-            attach.append(disk_xml(disk, files[name], targets))
-    attach += [interface_xml(nic) for name, nic in wanted_nics.items() if name not in nics and nic.get("sriov") is None]
+            attach.append(disk_xml(disk, spec, files[name], targets))
+    plugged = (nic for name, nic in wanted_nics.items() if name not in nics and nic.get("sriov") is None)
+    attach += [interface_xml(nic, spec) for nic in plugged]
     return DeviceChanges(tuple(str(etree.tostring(each, encoding="unicode")) for each in gone), tuple(attach))
 
 

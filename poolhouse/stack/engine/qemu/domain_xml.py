@@ -1,31 +1,32 @@
 """Builds the libvirt domain XML of a VMI. The XML contains the hardware of the spec unchanged."""
 
-import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any
 
 from lxml import etree
 
+from defaulter import xml
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
+from defaulter.domain import add_controllers, add_device, add_video, drive_letters
+from defaulter.fields import DISKS, INPUTS, INTERFACES, RNG, SOUND, VIDEO, WATCHDOG, DeviceList
+from defaulter.json_paths import format_path
 from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
-from poolhouse.api.apimachinery import mac_address
+from defaulter.vmi_spec import is_emulated, turned_off, virtio_model
+from defaulter.walker import iter_values, list_devices
+from defaulter.xml import Element
 from poolhouse.api.apimachinery.quantity import to_int
-from poolhouse.api.apimachinery.unstructured import Json, at, entries
-from poolhouse.api.kubevirt.live_devices import ABSENT
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kubevirt.versions import TERMINATE
 from poolhouse.stack.engine.fault_injection import NO_FAULTS, Faults
 from poolhouse.stack.engine.objects import guest_memory
 from poolhouse.stack.engine.qemu.guest_image import GuestImage, command_line
-from poolhouse.stack.engine.resources import disk_kind
 
 QEMU = "http://libvirt.org/schemas/domain/qemu/1.0"
-KUBEVIRT = "http://kubevirt.io"
-PCI = re.compile(r"^([0-9a-fA-F]{4}):([0-9a-fA-F]{2}):([0-9a-fA-F]{2})\.([0-7])$")
 MEMORY_BACKEND = "guest.ram"
-BUSES = {"virtio": "vd", "scsi": "sd", "sata": "sd", "usb": "sd"}
+LEFT_OUT = {"cache", "io", "errorPolicy", "shareable"}
+"""fields of a disk that hold for a host's disk, and not for a qcow2 file"""
 
 
 @dataclass(frozen=True)
@@ -59,22 +60,21 @@ def domain_xml(vmi: Json, files: Mapping[str, VolumeFile], host: DomainContext) 
     metadata, spec = vmi["metadata"], vmi["spec"]
     domain = spec.get("domain") or {}
     root = etree.Element("domain", type="kvm" if host.kvm else "qemu", nsmap={"qemu": QEMU})
-    _add(root, "name", text=domain_name(metadata))
+    xml.add(root, "name", text=domain_name(metadata))
     # The engine finds the domain by the VMI's UID. `_smbios` passes the firmware UUID to the guest.
-    _add(root, "uuid", text=metadata["uid"])
-    _add(root, "memory", text=str(memory_of(domain)), unit="b")
+    xml.add(root, "uuid", text=metadata["uid"])
+    xml.add(root, "memory", text=str(memory_of(domain)), unit="b")
     _cpu(root, domain.get("cpu") or {}, host)
     _os(root, vmi, domain, host)
-    features = _add(root, "features")
+    features = xml.add(root, "features")
     if at(domain, "features", "acpi", "enabled") is not False:
-        _add(features, "acpi")
-    _add(features, "apic")
-    _add(root, "clock", offset="utc")
+        xml.add(features, "acpi")
+    xml.add(features, "apic")
+    xml.add(root, "clock", offset="utc")
     on_reboot = "destroy" if domain.get("rebootPolicy") == TERMINATE else "restart"
     for event, answer in (("on_poweroff", "destroy"), ("on_reboot", on_reboot), ("on_crash", "destroy")):
-        _add(root, event, text=answer)
-    _devices(root, domain.get("devices") or {}, files, host)
-    _video(root.find("devices"), vmi["spec"])
+        xml.add(root, event, text=answer)
+    _devices(root, spec, files, host)
     _qemu_commandline(root, domain, host)
     return str(etree.tostring(root, encoding="unicode", pretty_print=True))
 
@@ -122,179 +122,106 @@ def memory_of(domain: Json) -> int:
     return guest_memory(domain)
 
 
-def _cpu(root: Any, cpu: Json, host: DomainContext) -> None:
+def _cpu(root: Element, cpu: Json, host: DomainContext) -> None:
     counts = {part: int(cpu.get(part) or 1) for part in ("sockets", "cores", "threads")}
-    _add(root, "vcpu", text=str(counts["sockets"] * counts["cores"] * counts["threads"]))
+    xml.add(root, "vcpu", text=str(counts["sockets"] * counts["cores"] * counts["threads"]))
     model = str(cpu.get("model") or "host-model")
     if host.kvm:
         mode = model if model in ("host-model", "host-passthrough") else "custom"
-        element = _add(root, "cpu", mode=mode, **({"match": "exact"} if mode == "custom" else {}))
+        element = xml.add(root, "cpu", mode=mode, **({"match": "exact"} if mode == "custom" else {}))
         if mode == "custom":
-            _add(element, "model", text=model)
+            xml.add(element, "model", text=model)
     else:
         # Without KVM, QEMU cannot emulate the host's CPU, and emulates few named models completely.
-        element = _add(root, "cpu")
-    _add(element, "topology", **{part: str(count) for part, count in counts.items()})
+        element = xml.add(root, "cpu")
+    xml.add(element, "topology", **{part: str(count) for part, count in counts.items()})
 
 
-def _os(root: Any, vmi: Json, domain: Json, host: DomainContext) -> None:
-    os = _add(root, "os")
+def _os(root: Element, vmi: Json, domain: Json, host: DomainContext) -> None:
+    os = xml.add(root, "os")
     machine = (domain.get("machine") or {}).get("type") or "q35"
-    _add(os, "type", text="hvm", arch="x86_64", machine=machine)
+    xml.add(os, "type", text="hvm", arch="x86_64", machine=machine)
     if host.guest is not None:
-        _add(os, "kernel", text=str(host.guest.kernel))
-        _add(os, "initrd", text=str(host.guest.initrd))
-        _add(os, "cmdline", text=_command_line(vmi, host))
+        xml.add(os, "kernel", text=str(host.guest.kernel))
+        xml.add(os, "initrd", text=str(host.guest.initrd))
+        xml.add(os, "cmdline", text=command_line(vmi["metadata"]["name"], host.faults))
 
 
-def _command_line(vmi: Json, host: DomainContext) -> str:
-    return command_line(vmi["metadata"]["name"], host.faults)
-
-
-def _devices(root: Any, devices: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:
-    element = _add(root, "devices")
-    disks = devices.get("disks") or ()
-    inputs = [device for _, device in entries(devices, "inputs")]
-    _controllers(element, devices, {*(_bus(disk)[1] for disk in disks), *(each.get("bus") or "usb" for each in inputs)})
-    targets: set[str] = set()
-    for disk in disks:
+def _devices(root: Element, spec: Json, files: Mapping[str, VolumeFile], host: DomainContext) -> None:
+    element, targets = xml.add(root, "devices"), set[str]()
+    for _, disk in list_devices(DISKS, spec):
         if disk["name"] in files:
-            _disk(element, disk, files[disk["name"]], targets)
-    for nic in devices.get("interfaces") or ():
-        if nic.get("sriov") is None and nic.get("state") != ABSENT:
-            _interface(element, nic)
-    serial = _add(element, "serial", type="pty")
-    _add(serial, "log", file=str(host.console), append="on")
-    _add(serial, "target", port="0")
-    _add(_add(element, "console", type="pty"), "target", type="serial", port="0")
-    for device in inputs:
-        _input(element, device)
-    _single_devices(element, devices)
-
-
-def _controllers(element: Any, devices: Json, buses: set[str]) -> None:
-    """Adds the controllers of the buses that devices use, or that a hotplug may need."""
-    _add(element, "controller", type="usb", index="0", model="qemu-xhci" if "usb" in buses else "none")
-    if devices.get("disableHotplug") is not True or "scsi" in buses:
-        _add(element, "controller", type="scsi", index="0", model="virtio-non-transitional")
-    if devices.get("autoattachSerialConsole") is not False:
-        _add(element, "controller", type="virtio-serial", index="0", model="virtio-non-transitional")
-
-
-def _single_devices(element: Any, devices: Json) -> None:
-    """Adds the devices of which a VM has at most one."""
-    if devices.get("watchdog") is not None:
-        action = at(devices, "watchdog", "i6300esb", "action") or "reset"
-        _alias(_add(element, "watchdog", model="i6300esb", action=str(action)), at(devices, "watchdog", "name"))
-    if devices.get("sound") is not None:
-        model = at(devices, "sound", "model") or "ich9"
-        _alias(_add(element, "sound", model=str(model)), at(devices, "sound", "name"))
-    if devices.get("rng") is not None:
-        rng = _add(element, "rng", model="virtio-non-transitional")
-        _add(rng, "backend", text="/dev/urandom", model="random")
-    balloon = devices.get("autoattachMemBalloon") is not False
-    _add(element, "memballoon", model="virtio-non-transitional" if balloon else "none")
-
-
-def _video(devices: Any, spec: Json) -> None:
-    """Adds the display and its adapter. Without the adapter, libvirt would give its PCI slot to a root port that is
-    added later, and the guest would number its buses anew."""
-    if at(spec, "domain", "devices", "autoattachGraphicsDevice") is not False:
-        model = at(spec, "domain", "devices", "video", "type") or "vga"
+            _disk(element, disk, spec, files[disk["name"]], targets)
+    for _, nic in list_devices(INTERFACES, spec):
+        if is_emulated(nic):
+            _interface(element, nic, spec)
+    for kind in (INPUTS, WATCHDOG, SOUND, RNG):
+        for _, device in list_devices(kind, spec):
+            _device(element, kind, device, spec)
+    serial = xml.add(element, "serial", type="pty")
+    xml.add(serial, "log", file=str(host.console), append="on")
+    xml.add(serial, "target", port="0")
+    xml.add(xml.add(element, "console", type="pty"), "target", type="serial", port="0")
+    add_controllers(element, spec)
+    xml.add(element, "memballoon", model="none" if turned_off(spec, "autoattachMemBalloon") else virtio_model(spec))
+    if not turned_off(spec, "autoattachGraphicsDevice"):
         # libvirt chooses a socket in the directory of the domain, which differs between nodes.
-        _add(_add(devices, "graphics", type="vnc"), "listen", type="socket")
-        _add(_add(devices, "video"), "model", type=str(model), heads="1")
+        xml.add(xml.add(element, "graphics", type="vnc"), "listen", type="socket")
+        # Without the adapter, libvirt would give its PCI slot to a root port that is added later, and the guest would
+        # number its buses anew.
+        _check_values(VIDEO, at(spec, "domain", "devices", "video") or {})
+        add_video(element, spec)
 
 
-def _bus(disk: Json) -> tuple[str, str]:
-    """Returns the device type and the bus of a disk."""
-    kind = disk_kind(disk)
-    return kind, str((disk.get(kind) or {}).get("bus") or ("sata" if kind == "cdrom" else "virtio"))
-
-
-def disk_xml(disk: Json, source: VolumeFile, targets: Collection[str]) -> str:
+def disk_xml(disk: Json, spec: Json, source: VolumeFile, targets: Collection[str]) -> str:
     """Returns the XML of a disk to attach, whose name is not one of `targets`."""
-    return _device_xml(lambda parent: _disk(parent, disk, source, set(targets)))
+    return xml.write(_disk(xml.element("devices"), disk, spec, source, set(targets)))
 
 
-def interface_xml(nic: Json) -> str:
+def interface_xml(nic: Json, spec: Json) -> str:
     """Returns the XML of a NIC to attach."""
-    return _device_xml(lambda parent: _interface(parent, nic))
+    return xml.write(_interface(xml.element("devices"), nic, spec))
 
 
-def _device_xml(add: Callable[[Any], None]) -> str:
-    parent = etree.Element("devices")
-    add(parent)
-    return str(etree.tostring(parent[0], encoding="unicode"))
+def _device(devices: Element, kind: DeviceList, device: Json, spec: Json) -> Element:
+    """Adds the device as KubeVirt does."""
+    kind = replace(kind, fields=tuple(row for row in kind.fields if row.spec not in LEFT_OUT))
+    _check_values(kind, device)
+    return add_device(devices, kind, device, spec)
 
 
-def _disk(devices: Any, disk: Json, source: VolumeFile, targets: set[str]) -> None:
-    kind, bus = _bus(disk)
-    if bus not in BUSES:
-        raise InvalidDomain(
-            f"disk {disk['name']!r}: bus: Unsupported value: {bus!r}: supported values: {', '.join(BUSES)}"
-        )
-    element = _add(devices, "disk", type="file", device="cdrom" if kind == "cdrom" else "disk")
-    if bus == "virtio":
-        element.set("model", "virtio-non-transitional")
-    _add(element, "driver", name="qemu", type=source.format, discard="unmap")
-    _add(element, "source", file=str(source.path))
-    target = next(name for name in map((BUSES[bus] + "{}").format, map(_drive_letters, count())) if name not in targets)
-    targets.add(target)
-    _add(element, "target", dev=target, bus=bus)
-    if disk.get("serial"):
-        _add(element, "serial", text=str(disk["serial"]))
-    if kind == "cdrom" or (disk.get(kind) or {}).get("readonly"):
-        _add(element, "readonly")
-    if disk.get("bootOrder"):
-        _add(element, "boot", order=str(disk["bootOrder"]))
-    _alias(element, disk.get("name"))
-    _address(element, (disk.get(kind) or {}).get("pciAddress"))
+def _check_values(kind: DeviceList, device: Json) -> None:
+    for row, path, value in iter_values(kind.fields, device):
+        if not row.codec.accepts(value):
+            raise InvalidDomain(
+                f"{kind.spec} {device.get('name')}: {format_path(path)}: Invalid value: {value!r}: "
+                f"must be {row.codec.expected}"
+            )
 
 
-def _drive_letters(index: int) -> str:
-    """Returns the suffix of a device name: a, b, ..., z, aa, ab, ..."""
-    return (_drive_letters(index // 26 - 1) if index >= 26 else "") + chr(ord("a") + index % 26)
+def _disk(devices: Element, disk: Json, spec: Json, source: VolumeFile, targets: set[str]) -> Element:
+    element = _device(devices, DISKS, disk, spec)
+    element.attrib.update({"type": "file", "device": "cdrom" if element.get("device") == "cdrom" else "disk"})
+    xml.find_or_create(element, "driver").attrib.update({"type": source.format, "discard": "unmap"})
+    file = xml.find_or_create(element, "source")
+    file.attrib.clear()
+    file.set("file", str(source.path))
+    target = xml.find_or_create(element, "target")
+    prefix = "vd" if target.get("bus") == "virtio" else "sd"
+    name = next(each for each in (prefix + drive_letters(index) for index in count()) if each not in targets)
+    targets.add(name)
+    target.set("dev", name)
+    return element
 
 
-def _interface(devices: Any, nic: Json) -> None:
+def _interface(devices: Element, nic: Json, spec: Json) -> Element:
     """Adds a NIC with user-mode networking, the only networking of an unprivileged libvirt."""
-    element = _add(devices, "interface", type="user")
-    if nic.get("macAddress"):
-        _add(element, "mac", address=mac_address.normalize(nic["macAddress"]))
-    model = nic.get("model") or "virtio"
-    _add(element, "model", type="virtio-non-transitional" if model == "virtio" else model)
-    if nic.get("bootOrder"):
-        _add(element, "boot", order=str(nic["bootOrder"]))
-    _alias(element, nic.get("name"))
-    _address(element, nic.get("pciAddress"))
+    element = _device(devices, INTERFACES, nic, spec)
+    element.set("type", "user")
+    return element
 
 
-def _input(devices: Any, given: Json) -> None:
-    bus = str(given.get("bus") or "usb")
-    element = _add(devices, "input", type=str(given.get("type") or "tablet"), bus=bus)
-    if bus == "virtio":
-        element.set("model", "virtio")
-    _alias(element, given.get("name"))
-
-
-def _alias(device: Any, name: Any) -> None:
-    """Adds KubeVirt's alias, which identifies the device in recorded hardware."""
-    if name:
-        _add(device, "alias", name=f"ua-{name}")
-
-
-def _address(device: Any, address: str | None) -> None:
-    if not address:
-        return
-    found = PCI.match(address)
-    if found is None:
-        raise InvalidDomain(f"pciAddress: Invalid value: {address!r}: must be a PCI address such as 0000:07:00.0")
-    parts = zip(("domain", "bus", "slot", "function"), found.groups(), strict=True)
-    _add(device, "address", type="pci", **{part: f"0x{value}" for part, value in parts})
-
-
-def _qemu_commandline(root: Any, domain: Json, host: DomainContext) -> None:
+def _qemu_commandline(root: Element, domain: Json, host: DomainContext) -> None:
     line = etree.SubElement(root, f"{{{QEMU}}}commandline")
     memory = () if host.kvm else _uneven_memory(memory_of(domain))
     for argument in (*_smbios(domain.get("firmware") or {}), *memory):
@@ -320,9 +247,3 @@ def _uneven_memory(memory: int) -> Sequence[str]:
     kib = -(-memory // (1 << 20)) * 1024 + 8  # libvirt rounds to MiB, QEMU to 8 KiB
     backend = f"memory-backend-ram,id={MEMORY_BACKEND},size={kib << 10}"
     return ("-object", backend, "-machine", f"memory-backend={MEMORY_BACKEND}", "-m", f"size={kib}k")
-
-
-def _add(parent: Any, tag: str, /, *, text: str | None = None, **attributes: str) -> Any:
-    element = etree.SubElement(parent, tag, attributes)
-    element.text = text
-    return element

@@ -228,6 +228,7 @@ def _parts(
     defaulter: DefaulterClient = NoDefaulter()
     defaulting: AdmissionHandler = NoDefaulter()
     drift: HardwareDrift | None = None
+    instancetypes = InstancetypeReader(api, monotonic)
     if settings.defaulter_url:
         defaulter = Defaulter(
             settings.defaulter_url,
@@ -235,7 +236,7 @@ def _parts(
             session,
             nodes=node_index,
             kubevirt=lambda: cluster_settings.choose(kubevirts.all),
-            read_specs=InstancetypeReader(api, monotonic).read,
+            read_specs=instancetypes.read,
             known_shapes=KnownShapes(monotonic, metrics.shape),
         )
         defaulting = _defaulting(settings, budgets, api, defaulter, kubevirts, metrics)
@@ -243,13 +244,15 @@ def _parts(
     capacity = NodeCapacity()
     nodes.subscribe(capacity.node_changed)
     read_settings = partial(_settings, kubevirts)
-    limit = ReplicaLimit(api, settings.max_replicas, capacity, read_settings, budget_seconds=budgets.limit_seconds)
+    limit = ReplicaLimit(
+        api, settings.max_replicas, capacity, read_settings, instancetypes, budget_seconds=budgets.limit_seconds
+    )
     plans = PlanClient(settings.controllers_url, session) if settings.controllers_url else None
     return WebhookParts(
         api=api,
         admission=Admission(
             defaulting=defaulting,
-            checks=(limit, *_checks(api, budgets, kubevirts)),
+            checks=(limit, *_checks(api, budgets, kubevirts, instancetypes)),
             scale=limit,
             drift=drift,
         ),
@@ -301,15 +304,12 @@ def _defaulting(
     )
 
 
-def _checks(api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json]) -> Iterator[AdmissionHandler]:
-    for check in (
-        DefaultPoolConflicts,
-        TemplateReview,
-        PodClaimReview,
-        ReferenceReview,
-        PolicyConflicts,
-        DiskConflicts,
-    ):
+def _checks(
+    api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json], instancetypes: InstancetypeReader
+) -> Iterator[AdmissionHandler]:
+    yield DefaultPoolConflicts(api, budget_seconds=budgets.checks_seconds)
+    yield TemplateReview(api, instancetypes, budget_seconds=budgets.checks_seconds)
+    for check in (PodClaimReview, ReferenceReview, PolicyConflicts, DiskConflicts):
         yield check(api, budget_seconds=budgets.checks_seconds)
     yield SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     yield MigrationSettings(lambda: _settings(kubevirts), api.now)

@@ -8,7 +8,6 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from fractions import Fraction
-from time import monotonic
 
 from defaulter.instancetypes import MatchedSpecs, apply_specs
 from poolhouse.api.apimachinery.counting import count_of
@@ -50,12 +49,13 @@ class ReplicaLimit:
         max_replicas: int,
         nodes: NodeCapacity,
         settings: Callable[[], ClusterSettings | None],
+        instancetypes: InstancetypeReader,
         *,
         budget_seconds: float,
     ) -> None:
         """`max_replicas` is the limit of namespaces without the annotation, and `settings` returns KubeVirt's."""
         self._api, self._max_replicas, self._nodes, self._settings = api, max_replicas, nodes, settings
-        self._budget_seconds, self._instancetypes = budget_seconds, InstancetypeReader(api, monotonic)
+        self._instancetypes, self._budget_seconds = instancetypes, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for

@@ -7,7 +7,6 @@ of one VM finds problems before the controller creates VMs, and reports them at 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from time import monotonic
 from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
@@ -53,10 +52,9 @@ def vm_of(request: AdmissionRequest, template: Template) -> Json:
 
 
 class TemplateReview:
-    def __init__(self, api: Api, *, budget_seconds: float) -> None:
+    def __init__(self, api: Api, instancetypes: InstancetypeReader, *, budget_seconds: float) -> None:
         """`budget_seconds` must be below the webhook's timeout. It includes the admission of the VM."""
-        self._api, self._budget_seconds = api, budget_seconds
-        self._instancetypes = InstancetypeReader(api, monotonic)
+        self._api, self._instancetypes, self._budget_seconds = api, instancetypes, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies the request if the user's rights are unknown. Only warns if the dry run is not possible."""

@@ -13,6 +13,7 @@ from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound, Unreachable
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.resource import NAMESPACES, Resource
 from tests.kinds.documents import pool
 from tests.kinds.warm import warm_pool
@@ -61,7 +62,9 @@ async def reviewed(
     capacity = NodeCapacity()
     for each in nodes:
         capacity.node_changed(None, read_node(each))
-    limit = ReplicaLimit(cast(Api, cluster or Cluster()), 100, capacity, ClusterSettings, budget_seconds=9)
+    api = cast(Api, cluster or Cluster())
+    instancetypes = InstancetypeReader(api, lambda: 0.0)
+    limit = ReplicaLimit(api, 100, capacity, ClusterSettings, instancetypes, budget_seconds=9)
     return await limit.handle(asked)
 
 

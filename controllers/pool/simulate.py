@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
+from controllers.pool.actions.base import SnapshotEditor, after
 from controllers.pool.analysis import overdue
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
@@ -35,8 +36,8 @@ class Checkpoint:
     name: str = ""
     concerns_vm: ClassVar[bool] = True
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return _with_progress(self.progress, snapshot)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.snapshot = _with_progress(self.progress, editor.snapshot)
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ def simulate(
     if not snapshot.synced:  # a snapshot knows what was asked about it, and its copy does not
         snapshot = replace(snapshot, synced=True)
     snapshot = _without_deadlines(with_abort(snapshot, now), now)
-    found = simulation.simulate(snapshot, now, _plan, max_steps, max_actions)
+    found = simulation.simulate(snapshot, now, _plan, after, max_steps, max_actions)
     last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
     return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)

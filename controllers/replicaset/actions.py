@@ -1,19 +1,20 @@
 """What a replica set can do, and the VMI that it creates."""
 
 import copy
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from controllers.replicaset.observe import REPLICA_SETS, ReplicaSet, ReplicaSetSnapshot
 from controllers.replicaset.reasons import ReplicaSetReason
 from controllers.sets import actions
-from controllers.shared.vmi import VMI, parse_vmi
+from controllers.shared.vmi import parse_vmi
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import VMIS
 
 
-class _Action(actions.Action[ReplicaSetSnapshot], reasons=ReplicaSetReason):
+class _Action(actions.Action, reasons=ReplicaSetReason):
     pass
 
 
@@ -24,12 +25,6 @@ class Create(_Action, past="created", creates="name"):
     attempt: int = 0
     """the number of consecutive predecessors that ended early"""
 
-    def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-        document = build_vmi(snapshot.replica_set, self)
-        document["metadata"]["uid"] = f"{self.name} (simulated)"
-        created = replace(parse_vmi(document), phase="Running", ready=True)
-        return replace(snapshot, owned=(*snapshot.owned, created), taken_names=snapshot.taken_names | {self.name})
-
 
 @dataclass(frozen=True)
 class _OnVMI(_Action):
@@ -38,33 +33,40 @@ class _OnVMI(_Action):
     resource_version: str
     reason: str
 
-    def without(self, vmis: tuple[VMI, ...]) -> tuple[VMI, ...]:
-        return tuple(vmi for vmi in vmis if vmi.uid != self.uid)
-
 
 class Delete(_OnVMI, past="deleted", deletes="uid"):
-    def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-        return replace(snapshot, owned=self.without(snapshot.owned), taken_names=snapshot.taken_names - {self.name})
+    pass
 
 
 class Adopt(_OnVMI, past="adopted", creates="name"):
     """Adds the set's owner reference."""
 
-    def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-        uid, name = snapshot.replica_set.uid, snapshot.replica_set.name
-        found = (vmi for vmi in snapshot.orphans if vmi.uid == self.uid)
-        adopted = (replace(vmi, owner_uid=uid, owner_name=name) for vmi in found)
-        return replace(snapshot, owned=(*snapshot.owned, *adopted), orphans=self.without(snapshot.orphans))
-
 
 class Release(_OnVMI, past="released", deletes="uid"):
     """Removes the set's owner reference. The VMI keeps running, and the store drops it from the set."""
 
-    def after(self, snapshot: ReplicaSetSnapshot) -> ReplicaSetSnapshot:
-        return replace(snapshot, owned=self.without(snapshot.owned))
-
 
 Action = Create | Delete | Adopt | Release
+
+
+def after(snapshot: ReplicaSetSnapshot, actions: Iterable[Action]) -> ReplicaSetSnapshot:
+    """The snapshot after the actions have succeeded."""
+    found, names = snapshot.replica_set, set(snapshot.taken_names)
+    owned, orphans = ({vmi.uid: vmi for vmi in vmis} for vmis in (snapshot.owned, snapshot.orphans))
+    for action in actions:
+        if isinstance(action, Create):
+            document = build_vmi(found, action)
+            document["metadata"]["uid"] = uid = f"{action.name} (simulated)"
+            owned[uid] = replace(parse_vmi(document), phase="Running", ready=True)
+            names.add(action.name)
+        elif isinstance(action, Adopt):
+            if (orphan := orphans.pop(action.uid, None)) is not None:
+                owned[action.uid] = replace(orphan, owner_uid=found.uid, owner_name=found.name)
+        else:
+            owned.pop(action.uid, None)
+            if isinstance(action, Delete):
+                names.discard(action.name)
+    return replace(snapshot, owned=tuple(owned.values()), orphans=tuple(orphans.values()), taken_names=frozenset(names))
 
 
 def build_vmi(found: ReplicaSet, action: Create) -> Json:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import datetime
 
-from controllers.replicaset.actions import Create
+from controllers.replicaset.actions import Create, after
 from controllers.replicaset.observe import InvalidReplicaSet, ReplicaSetSnapshot, Stores, observe, parse_replica_set
 from controllers.replicaset.plan import Plan, plan
 from controllers.sets import simulation
@@ -17,7 +17,7 @@ def simulate(
     snapshot: ReplicaSetSnapshot, now: datetime, max_actions: int | None = None
 ) -> simulation.Simulation[Plan]:
     """The consecutive plans of the set."""
-    return simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, MAX_STEPS, max_actions)
+    return simulation.simulate(replace(snapshot, synced=True, failure=None), now, plan, after, MAX_STEPS, max_actions)
 
 
 def rows(snapshot: ReplicaSetSnapshot, found: simulation.Simulation[Plan]) -> Iterator[Json]:

@@ -1,17 +1,15 @@
 """The base of the actions of a plan."""
 
 from operator import attrgetter
-from typing import ClassVar, Generic, TypeVar
+from typing import ClassVar
 
 from poolhouse.api.apimachinery.reasons import Reason
 from poolhouse.runtime.batch_writer import ExpectedEvents
 
-S = TypeVar("S")
 
-
-class Action(Generic[S]):
+class Action:
     """Something that a set does, as a value. An action knows all that belongs to it, apart from the requests that it
-    causes. `S` is the snapshot of the set.
+    causes.
 
     A kind derives one base with `reasons`, and from that base each action with `past`. `creates` and `deletes` are the
     attributes with the name of the object that the action creates, and the UID of the one that it deletes."""
@@ -43,10 +41,6 @@ class Action(Generic[S]):
         if past:
             cls.past = past
             cls.succeeded, cls.failed = cls.reasons.of(f"Successful{cls.verb}"), cls.reasons.of(f"Failed{cls.verb}")
-
-    def after(self, snapshot: S) -> S:
-        """The snapshot after the action has succeeded."""
-        return snapshot
 
     def expected_events(self) -> ExpectedEvents:
         """The events that show the controllers that the action has succeeded."""

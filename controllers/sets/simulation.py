@@ -55,11 +55,12 @@ def simulate(
     snapshot: S,
     now: datetime,
     plan: Callable[[S, datetime], P],
+    after: Callable[[S, Sequence[Any]], S],
     max_steps: int,
     max_actions: int | None = None,
 ) -> Simulation[P]:
-    """Simulates consecutive plans, until the next would be beyond a limit. The default of `max_actions` is
-    `MAX_ACTIONS`."""
+    """Simulates consecutive plans, until the next would be beyond a limit. `after` returns the snapshot after actions.
+    The default of `max_actions` is `MAX_ACTIONS`."""
     most = MAX_ACTIONS if max_actions is None else max_actions
     steps: list[P] = []
     actions = 0
@@ -71,8 +72,7 @@ def simulate(
         actions += len(decided.actions)
         if actions >= most:
             break
-        for action in decided.actions:
-            snapshot = action.after(snapshot)
+        snapshot = after(snapshot, decided.actions)
     return Simulation(tuple(steps), None)
 
 

@@ -20,7 +20,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import ObjectMeta
 
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
-A = TypeVar("A", bound=Action[Any])
+A = TypeVar("A", bound=Action)
 W = TypeVar("W", bound="Writing[Any]")
 
 

@@ -1,7 +1,7 @@
 """The actions of a plan. An action holds the VM as the controller observed it: a stale write is refused."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from controllers.sets import actions
 from controllers.shared.evictions import VMIChoice
@@ -24,7 +24,7 @@ DeletionCause = Literal[
 """The `reason` label of the metric of deletions."""
 
 
-class _Action(actions.Action[Any]):
+class _Action(actions.Action):
     recorded: ClassVar[Reason | None] = None
     """the reason with which the pool's status records the action; None if users do not ask about it later"""
 

@@ -1,6 +1,6 @@
 """What the API server and KubeVirt do with the writes of a pool, as values.
 
-`Action.after` is the end of an action. Here an action ends in steps: `written` is what the API server stores, and
+`after` is the end of actions. Here an action ends in steps: `written` is what the API server stores, and
 `progress` has what KubeVirt may do next. A test shows that both ends are the same.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
-from controllers.pool.actions.base import change_vm, set_in_service, started, without_vm
+from controllers.pool.actions.base import SnapshotEditor, after, started
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import ordinal_of
@@ -23,6 +23,16 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds import meta
 
 CRASHING = "CrashLoopBackOff"
+
+
+def change_vm(cluster: PoolSnapshot, uid: str, **facts: Any) -> PoolSnapshot:
+    return replace(cluster, vms=tuple(replace(vm, **facts) if vm.uid == uid else vm for vm in cluster.vms))
+
+
+def without_vm(cluster: PoolSnapshot, name: str, uid: str) -> PoolSnapshot:
+    editor = SnapshotEditor(cluster)
+    editor.remove_vm(name, uid)
+    return editor.result()
 
 
 def written(action: Action, cluster: PoolSnapshot, seen: PoolSnapshot, now: datetime) -> PoolSnapshot | None:
@@ -55,18 +65,17 @@ def written(action: Action, cluster: PoolSnapshot, seen: PoolSnapshot, now: date
         case actions.TakeSnapshot():
             if any(each.name == action.snapshot for each in cluster.vm_snapshots):
                 return None
-            *others, taken = action.after(cluster).vm_snapshots
+            *others, taken = after(cluster, [action]).vm_snapshots
             taken = replace(taken, ready=False, created_at=format_time(now))
             return replace(cluster, vm_snapshots=(*others, taken))
         case actions.Hold():
             if not unchanged or (action.spares_available and vm is not None and vm.available):
                 return None
             hold = LifecycleHold(action.transition, action.since, action.vmi_uid, action.hooks)
-            held = change_vm(cluster, action.uid, hold=hold)
-            return set_in_service(held, action.vmi_uid, in_service=False)
+            return change_vm(after(cluster, [action]), action.uid, hold=hold)
         case actions.EndHold() | actions.RemoveFinalizer() if not unchanged:
             return None
-    return action.after(cluster)
+    return after(cluster, [action])
 
 
 def half_written(action: Action, cluster: PoolSnapshot) -> PoolSnapshot:
@@ -77,7 +86,7 @@ def half_written(action: Action, cluster: PoolSnapshot) -> PoolSnapshot:
 
 
 def _created(action: actions.Create, cluster: PoolSnapshot) -> PoolSnapshot:
-    *others, made = action.after(cluster).vms
+    *others, made = after(cluster, [action]).vms
     uids = {vm.uid for vm in cluster.vms} | {each.vm_uid for each in cluster.vm_snapshots} | cluster.refused
     uid = unused(f"u-{made.name}", uids)
     stopped = replace(made, uid=uid, vmi=None, vmi_exists=False, ready=False)
@@ -97,8 +106,8 @@ def _released(action: actions.ReleaseDisks, cluster: PoolSnapshot) -> PoolSnapsh
 def _updated(action: actions.Update, cluster: PoolSnapshot) -> PoolSnapshot:
     new = {each.new: DiskState("Pending") for each in action.replacements if not each.existing}
     halts = action.halts and next(vm.vmi for vm in cluster.vms if vm.uid == action.uid)
-    after = action.after(replace(cluster, unready_disks={**cluster.unready_disks, **new}))
-    return change_vm(after, action.uid, vmi=halts, vmi_exists=True, ready=True) if halts else after
+    updated = after(replace(cluster, unready_disks={**cluster.unready_disks, **new}), [action])
+    return change_vm(updated, action.uid, vmi=halts, vmi_exists=True, ready=True) if halts else updated
 
 
 def progress(cluster: PoolSnapshot, now: datetime) -> Iterator[tuple[str, PoolSnapshot]]:

@@ -11,7 +11,6 @@ from typing import Any
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
-from controllers.pool.actions.base import change_vm
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.reasons import PoolReason
@@ -28,7 +27,7 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import PoolStatus
 from tests.model.canonical import Canonical
-from tests.model.kubevirt import CRASHING, half_written, progress, start, with_names, with_snapshot, written
+from tests.model.kubevirt import CRASHING, change_vm, half_written, progress, start, with_names, with_snapshot, written
 from tests.model.search import Move
 
 Json = dict[str, Any]

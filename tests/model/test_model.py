@@ -14,6 +14,7 @@ from controllers.claim.plan import plan as plan_claim
 from controllers.claim.snapshot import ClaimSnapshot
 from controllers.pool import actions
 from controllers.pool.actions import Action
+from controllers.pool.actions.base import after
 from controllers.pool.gates import table as gates
 from controllers.pool.gates.disruptions import Effect, Gate
 from controllers.pool.plan import plan
@@ -198,7 +199,7 @@ def test_a_seeded_fault_of_claims_is_found(model: ClaimModel, expected: str) -> 
 
 @pytest.mark.parametrize("name", sorted(POOLS.keys() - {"offline"}))
 def test_an_action_ends_as_its_effect_says(name: str) -> None:
-    """Plan endpoints use `Action.after`; here, the API server and KubeVirt take one step after another. With retained
+    """Plan endpoints use `after`; here, the API server and KubeVirt take one step after another. With retained
     disks, a deletion ends with another action."""
     model = small(name)
     for world in model.initial():
@@ -206,7 +207,7 @@ def test_an_action_ends_as_its_effect_says(name: str) -> None:
         for action in decided.actions:
             cluster = written(action, world.cluster, world.cluster, NOW)
             assert cluster is not None
-            assert outline(at_rest(cluster)) == outline(at_rest(action.after(world.cluster))), action
+            assert outline(at_rest(cluster)) == outline(at_rest(after(world.cluster, [action]))), action
 
 
 def at_rest(cluster: PoolSnapshot) -> PoolSnapshot:

@@ -1,9 +1,8 @@
 """Actions on the PodDisruptionBudget of a pool."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from controllers.pool.actions.base import Action
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.actions.base import Action, SnapshotEditor
 from controllers.shared.evictions import ALL_VMIS, EvictionBudget, VMIChoice, selector
 from poolhouse.api.kinds import meta
 
@@ -19,13 +18,14 @@ class SetEvictionBudget(Action, past="limited the evictions by PodDisruptionBudg
     vmis: VMIChoice = ALL_VMIS
     """the VMIs whose Pods it selects"""
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+    def change(self, editor: SnapshotEditor) -> None:
+        snapshot = editor.snapshot
         pool, others = snapshot.pool, (each for each in snapshot.budgets or () if each.name != self.name)
         uid, selected = self.uid or f"{self.name} (simulated)", selector({meta.POOL: pool.name}, self.vmis)
         own = EvictionBudget(
             pool.namespace, self.name, uid, pool.uid, min_available=self.min_available, selector=selected
         )
-        return replace(snapshot, budgets=(*others, own))
+        editor.change(budgets=(*others, own))
 
 
 @dataclass(frozen=True)
@@ -35,5 +35,5 @@ class DeleteEvictionBudget(Action, past="deleted PodDisruptionBudget"):
     uid: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return replace(snapshot, budgets=tuple(each for each in snapshot.budgets or () if each.uid != self.uid))
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change(budgets=tuple(each for each in editor.snapshot.budgets or () if each.uid != self.uid))

@@ -2,9 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from controllers.pool.actions.base import Action, change_vm, without_vm
-from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.vm import RetainedDisk
+from controllers.pool.actions.base import Action, SnapshotEditor
 
 
 @dataclass(frozen=True)
@@ -21,8 +19,8 @@ class ReleaseDisks(Action, past="released the disks of VM"):
     retained_by: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return without_vm(snapshot, self.name, self.uid)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.remove_vm(self.name, self.uid)
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,8 @@ class RemoveFinalizer(Action, past="no longer retains the disks of VM"):
     resource_version: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return change_vm(snapshot, self.uid, retains_disks=False)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change_vm(self.uid, retains_disks=False)
 
 
 @dataclass(frozen=True)
@@ -47,9 +45,8 @@ class ReturnDisk(Action, past="returned a retained disk to VM"):
     disk: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        left = tuple(disk for disk in snapshot.retained_disks if disk.name != self.disk)
-        return replace(snapshot, retained_disks=left)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.retained_disks.pop(self.disk, None)
 
 
 @dataclass(frozen=True)
@@ -62,12 +59,9 @@ class DateDisk(Action, past="began the retention of a disk of VM"):
     time: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        dated = (
-            replace(disk, retained_at=self.time) if disk.uid == self.disk_uid else disk
-            for disk in snapshot.retained_disks
-        )
-        return replace(snapshot, retained_disks=tuple(dated))
+    def change(self, editor: SnapshotEditor) -> None:
+        if (disk := editor.retained_disks.get(self.disk)) is not None:
+            editor.retained_disks[self.disk] = replace(disk, retained_at=self.time)
 
 
 @dataclass(frozen=True)
@@ -81,10 +75,9 @@ class DeleteDisks(Action, past="deleted retained disks of VM"):
     retained_by: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        gone = dict(self.disks)
-        left = tuple(disk for disk in snapshot.retained_disks if disk.name not in gone)
-        return replace(snapshot, retained_disks=left)
+    def change(self, editor: SnapshotEditor) -> None:
+        for name, _ in self.disks:
+            editor.retained_disks.pop(name, None)
 
 
 @dataclass(frozen=True)
@@ -98,10 +91,7 @@ class RetainDisks(Action, past="retained the replaced disks of VM"):
     retained_by: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        retained = (
-            RetainedDisk(snapshot.pool.namespace, name, snapshot.pool.uid, self.name, found, replaced=True)
-            for name, found in self.disks
-        )
-        changed = change_vm(snapshot, self.uid, replaced_disks="")
-        return replace(changed, retained_disks=(*snapshot.retained_disks, *retained))
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change_vm(self.uid, replaced_disks="")
+        for name, template_hash in self.disks:
+            editor.retain(name, self.name, template_hash, replaced=True)

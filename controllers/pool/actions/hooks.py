@@ -3,8 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controllers.pool.actions.base import Action, change_vm, set_in_service
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.actions.base import Action, SnapshotEditor
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.kinds.pool_lifecycle import Transition
@@ -41,10 +40,10 @@ class Hold(Action, past="holds VM"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now, self.transition, self.hooks)
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+    def change(self, editor: SnapshotEditor) -> None:
         # The owners of the hooks are assumed to end them.
-        hold = LifecycleHold(self.transition, self.since, self.vmi_uid)
-        return set_in_service(change_vm(snapshot, self.uid, hold=hold), self.vmi_uid, in_service=False)
+        editor.change_vm(self.uid, hold=LifecycleHold(self.transition, self.since, self.vmi_uid))
+        editor.set_in_service(self.vmi_uid, in_service=False)
 
 
 @dataclass(frozen=True)
@@ -58,8 +57,8 @@ class EndHold(Action, past="no longer holds VM"):
     hooks: tuple[str, ...]
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return change_vm(snapshot, self.uid, hold=None)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change_vm(self.uid, hold=None)
 
 
 @dataclass(frozen=True)
@@ -71,5 +70,5 @@ class SetInService(Action, past="set the label poolhouse.dev/in-service of VM"):
     in_service: bool
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return set_in_service(snapshot, self.vmi_uid, in_service=self.in_service)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.set_in_service(self.vmi_uid, in_service=self.in_service)

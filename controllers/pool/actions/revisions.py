@@ -2,9 +2,8 @@
 
 from dataclasses import dataclass, replace
 
-from controllers.pool.actions.base import Action, change_vmi
+from controllers.pool.actions.base import Action, SnapshotEditor
 from controllers.pool.revisions import Revision
-from controllers.pool.snapshot import PoolSnapshot
 from poolhouse.api.kinds import meta
 
 
@@ -17,8 +16,9 @@ class SaveRevision(Action, past="saved revision"):
     number: int
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return replace(snapshot, revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
+    def change(self, editor: SnapshotEditor) -> None:
+        snapshot = editor.snapshot
+        editor.change(revision_saved=True, revisions=(*snapshot.revisions, snapshot.revision))
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,10 @@ class AdoptRevision(Action, past="adopted revision"):
     uid: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        adopted = (replace(each, owned=True) if each.name == self.name else each for each in snapshot.revisions)
-        return replace(snapshot, revisions=tuple(adopted))
+    def change(self, editor: SnapshotEditor) -> None:
+        revisions = editor.snapshot.revisions
+        adopted = (replace(each, owned=True) if each.name == self.name else each for each in revisions)
+        editor.change(revisions=tuple(adopted))
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,12 @@ class PinMachineType(Action, past="pinned the machine type of revision"):
     machine_type: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+    def change(self, editor: SnapshotEditor) -> None:
         def pinned(each: Revision) -> Revision:
             return replace(each, pinned_machine_type=self.machine_type) if each.name == self.name else each
 
-        revisions = tuple(map(pinned, snapshot.revisions))
-        return replace(snapshot, revision=pinned(snapshot.revision), revisions=revisions)
+        snapshot = editor.snapshot
+        editor.change(revision=pinned(snapshot.revision), revisions=tuple(map(pinned, snapshot.revisions)))
 
 
 @dataclass(frozen=True)
@@ -59,8 +60,8 @@ class PruneRevision(Action, past="deleted revision"):
     name: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return replace(snapshot, revisions=tuple(each for each in snapshot.revisions if each.name != self.name))
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change(revisions=tuple(each for each in editor.snapshot.revisions if each.name != self.name))
 
 
 @dataclass(frozen=True)
@@ -74,5 +75,5 @@ class LabelVMI(Action, past="wrote the template's labels and annotations into th
     """label of the VMI's revision before the update"""
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return change_vmi(snapshot, self.vmi_uid, {meta.REVISION: snapshot.revision.label})
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.set_labels(self.vmi_uid, {meta.REVISION: editor.snapshot.revision.label})

@@ -3,9 +3,8 @@
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from controllers.pool.actions.base import Action, change_vm
+from controllers.pool.actions.base import Action, SnapshotEditor
 from controllers.pool.actions.hooks import stopping
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.shared.vm import VM
 
@@ -32,15 +31,14 @@ class TakeSnapshot(Action, past="took a snapshot of VM", creates="snapshot"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now)
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        pool, uid = snapshot.pool, f"{self.snapshot} (simulated)"
-        taken = VMSnapshot(
+    def change(self, editor: SnapshotEditor) -> None:
+        pool, uid = editor.snapshot.pool, f"{self.snapshot} (simulated)"
+        editor.vm_snapshots[self.snapshot] = VMSnapshot(
             *(pool.namespace, self.snapshot, uid, pool.name, self.name, self.uid, self.revision),
             update=self.update,
             created_at=LATEST_TIME,
             ready=True,
         )
-        return replace(snapshot, vm_snapshots=(*snapshot.vm_snapshots, taken))
 
 
 @dataclass(frozen=True)
@@ -61,16 +59,15 @@ class Restore(Action, past="began to restore the disks of VM", creates="restore"
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now)
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        """The snapshot after KubeVirt has stopped the VM and replaced its disks."""
-        pool, uid = snapshot.pool, f"{self.restore} (simulated)"
-        restore = VMRestore(
+    def change(self, editor: SnapshotEditor) -> None:
+        """KubeVirt stops the VM, and replaces its disks."""
+        pool, uid = editor.snapshot.pool, f"{self.restore} (simulated)"
+        editor.restores[self.restore] = VMRestore(
             *(pool.namespace, self.restore, uid, pool.name, self.name, self.uid, self.request),
             *(self.run_strategy, self.ran),
             complete=True,
         )
-        stopped = change_vm(snapshot, self.uid, ready=False, vmi=None, vmi_exists=False)
-        return replace(stopped, restores=(*snapshot.restores, restore))
+        editor.change_vm(self.uid, ready=False, vmi=None, vmi_exists=False)
 
 
 @dataclass(frozen=True)
@@ -85,9 +82,9 @@ class LabelState(Action, past="labelled the restored TPM and EFI variables of VM
     """name of the VirtualMachineRestore that has created the claim"""
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        restores = (replace(r, complete=True) if r.name == self.restore else r for r in snapshot.restores)
-        return replace(snapshot, restores=tuple(restores))
+    def change(self, editor: SnapshotEditor) -> None:
+        if (restore := editor.restores.get(self.restore)) is not None:
+            editor.restores[self.restore] = replace(restore, complete=True)
 
 
 @dataclass(frozen=True)
@@ -97,8 +94,8 @@ class PruneSnapshot(Action, past="deleted snapshot", deletes="uid"):
     uid: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return replace(snapshot, vm_snapshots=tuple(each for each in snapshot.vm_snapshots if each.uid != self.uid))
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.vm_snapshots.pop(self.name, None)
 
 
 @dataclass(frozen=True)
@@ -108,5 +105,5 @@ class PruneRestore(Action, past="deleted restore", deletes="uid"):
     uid: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return replace(snapshot, restores=tuple(each for each in snapshot.restores if each.uid != self.uid))
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.restores.pop(self.name, None)

@@ -4,11 +4,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from controllers.pool import template
-from controllers.pool.actions.base import Action, change_vm, start, started, without_vm
+from controllers.pool.actions.base import Action, SnapshotEditor
 from controllers.pool.actions.hooks import stopping
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.names import has_revision
-from controllers.shared.vm import VM, RetainedDisk, parse_vm
+from controllers.shared.vm import VM, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.live_updates import merged
@@ -24,8 +23,8 @@ class Adopt(Action, past="adopted VM"):
     uid: str
     reason: str
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return change_vm(snapshot, self.uid, adopted=True)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change_vm(self.uid, adopted=True)
 
 
 @dataclass(frozen=True)
@@ -46,13 +45,14 @@ class Create(Action, past="created VM", creates="name"):
     machine_type: str = ""
     """The machine type that stands for the alias in the revision's template; empty if admission is to choose it."""
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
+    def change(self, editor: SnapshotEditor) -> None:
+        snapshot = editor.snapshot
         revision = snapshot.revisions_by_label.get(self.revision.rpartition("-")[2], snapshot.revision)
         disks = self.retained_disks, dict(self.disks)
         document = template.build_vm(snapshot.pool, self.ordinal, revision, *disks, self.machine_type)
         document["metadata"]["uid"] = f"{self.name} (simulated)"
-        vms = (*snapshot.vms, started(parse_vm(document)))
-        return replace(snapshot, vms=vms, taken_ordinals=snapshot.taken_ordinals | {self.ordinal})
+        editor.start(parse_vm(document))
+        editor.taken_ordinals.add(self.ordinal)
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Delete(Action, past="deleted VM", deletes="uid"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return replace(vm, deleted_at=now.isoformat())
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        gone = (vm for vm in snapshot.vms if vm.uid == self.uid and self.retain_disks)
-        retained = (RetainedDisk(vm.namespace, d, snapshot.pool.uid, vm.name) for vm in gone for d in vm.disks)
-        left = without_vm(snapshot, self.name, self.uid)
-        return replace(left, retained_disks=(*snapshot.retained_disks, *retained))
+    def change(self, editor: SnapshotEditor) -> None:
+        vm = editor.vms.get(self.uid)
+        editor.remove_vm(self.name, self.uid)
+        for disk in vm.disks if vm is not None and self.retain_disks else ():
+            editor.retain(disk, self.name)
 
 
 @dataclass(frozen=True)
@@ -93,8 +93,8 @@ class Heal(Action, past="is replacing VM", deletes="uid"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return replace(vm, deleted_at=now.isoformat())
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return without_vm(snapshot, self.name, self.uid)
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.remove_vm(self.name, self.uid)
 
 
 @dataclass(frozen=True)
@@ -148,10 +148,10 @@ class Update(Action, past="updated VM"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now)
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        vm = next((vm for vm in snapshot.vms if vm.uid == self.uid), None)
+    def change(self, editor: SnapshotEditor) -> None:
+        vm = editor.vms.get(self.uid)
         if vm is None:
-            return snapshot
+            return
         facts: Json = {"revision": self.revision, "disk_templates": self.disk_templates}
         facts["updates"] = vm.updates + (1 if self.counts else 0)
         if self.restored:
@@ -162,13 +162,14 @@ class Update(Action, past="updated VM"):
             facts |= {"disks": disks, "replaced_disks": self.replaced_disks}
         if self.halts:
             facts |= {"run_strategy": "Halted", "should_run": False, "ready": False, "vmi": None, "vmi_exists": False}
-        has = snapshot.revisions_by_label.get(self.revision)
+        has = editor.snapshot.revisions_by_label.get(self.revision)
         facts["live"] = live = merged(vm.live, has.live) if has is not None else vm.live
         if self.live_since and vm.vmi is not None:
             guest = replace(vm.vmi.guest, spec=live, shown=live, current_memory=None)
             facts["vmi"] = replace(vm.vmi, guest=guest, labels={**vm.vmi.labels, meta.REVISION: self.revision})
-        updated = change_vm(snapshot, self.uid, **facts)
-        return start(updated, [self.uid]) if self.start else updated
+        editor.change_vm(self.uid, **facts)
+        if self.start:
+            editor.start(editor.vms[self.uid])
 
     def expected_events(self) -> ExpectedEvents:
         return ExpectedEvents(creates=(has_revision(self.name, self.revision),))
@@ -188,5 +189,6 @@ class Restart(Action, past="restarted VM", deletes="vmi_uid"):
     def begun(self, vm: VM, now: datetime) -> VM:
         return stopping(vm, now)
 
-    def after(self, snapshot: PoolSnapshot) -> PoolSnapshot:
-        return start(snapshot, (vm.uid for vm in snapshot.vms if vm.vmi and vm.vmi.uid == self.vmi_uid))
+    def change(self, editor: SnapshotEditor) -> None:
+        if (vm := editor.vm_of(self.vmi_uid)) is not None:
+            editor.start(vm)

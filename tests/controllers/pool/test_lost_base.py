@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controllers.pool.actions import AdoptRevision
+from controllers.pool.actions.base import after
 from controllers.pool.lost_base import left_fields, show, unexplained_fields
 from controllers.pool.plan import plan
 from controllers.pool.status import pool_status
@@ -111,4 +112,4 @@ def test_a_revision_without_an_owner_gets_the_pool_as_its_owner() -> None:
     (adopt,) = plan(observed, NOW).actions
     assert isinstance(adopt, AdoptRevision)
     assert (adopt.name, adopt.uid) == (REVISION.name, "u-revision")
-    assert plan(adopt.after(observed), NOW).actions == ()
+    assert plan(after(observed, [adopt]), NOW).actions == ()

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from controllers.pool.actions import Create, PinMachineType
+from controllers.pool.actions.base import after
 from controllers.pool.machine_types import machine_type
 from controllers.pool.plan import plan
 from controllers.pool.revisions import parse_revision
@@ -88,7 +89,7 @@ def test_the_revision_keeps_the_type_and_another_plan_does_not_write_it_again() 
     (pin,) = plan(observed, NOW).actions
     assert isinstance(pin, PinMachineType)
     assert (pin.name, pin.machine_type) == (ALIAS.name, OLDER)
-    assert plan(pin.after(observed), NOW).actions == ()
+    assert plan(after(observed, [pin]), NOW).actions == ()
 
 
 def test_a_rollback_gives_new_vms_the_older_type() -> None:

@@ -8,6 +8,8 @@ from typing import Any, cast
 
 import pytest
 
+from controllers.pool.actions import Action
+from controllers.pool.actions.base import after
 from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.simulate import answer, rows, simulate
 from controllers.pool.snapshot import PoolSnapshot
@@ -22,7 +24,8 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
-from tests.controllers.pool.builders import NOW, a_pool, document, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, a_pool, document, retained, snapshot, vm, vmi
+from tests.cost import instructions
 from tests.planning import InlinePlanner
 from webhook.models import PlanResponse
 
@@ -74,11 +77,28 @@ def test_a_simulation_reports_blocked_scale_in() -> None:
     assert "web-1 is protected" in foresight.blocked
 
 
+def action_of(kind: Any, ordinal: int) -> Action:
+    name = f"web-{ordinal}"
+    given = {"name": name, "uid": f"u-{name}", "vmi_uid": f"run-{name}", "ordinal": ordinal, "vmis": ALL_VMIS}
+    given |= {"disk": f"root-{ordinal}", "snapshot": name, "restore": name}
+    made: Action = kind(**{each.name: given.get(each.name, "") for each in fields(kind)})
+    return made
+
+
 @pytest.mark.parametrize("kind", WRITES, ids=lambda kind: str(kind.__name__))
 def test_every_action_leads_somewhere(kind: type) -> None:
-    given = {"name": "web-1", "uid": "u-web-1", "vmi_uid": "run-web-1", "ordinal": 1, "vmis": ALL_VMIS}
-    action = kind(**{each.name: given.get(each.name, "") for each in fields(kind)})
-    assert isinstance(action.after(snapshot(1, vm(1))), PoolSnapshot)
+    assert isinstance(after(snapshot(1, vm(1)), [action_of(kind, 1)]), PoolSnapshot)
+
+
+@pytest.mark.parametrize("kind", [each for each in WRITES if each.concerns_vm], ids=lambda kind: str(kind.__name__))
+def test_an_action_costs_the_same_in_a_pool_of_any_size(kind: type) -> None:
+    def cost(count: int) -> int:
+        observed = snapshot(count, *map(vm, range(count)), retained_disks=tuple(map(retained, range(count))))
+        actions = [action_of(kind, ordinal) for ordinal in range(count)]
+        after(observed, actions)  # fills caches
+        return instructions(lambda: after(observed, actions))
+
+    assert cost(40) < 4.4 * cost(10)
 
 
 # The endpoint

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.replicaset.observe import Stores
-from controllers.replicaset.simulate import answer, hypothetical_snapshot
+from controllers.replicaset.observe import ReplicaSetSnapshot, Stores
+from controllers.replicaset.simulate import answer, hypothetical_snapshot, simulate
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.replicaset import REPLICA_SET
@@ -16,6 +16,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
+from tests.cost import instructions
 from tests.planning import InlinePlanner
 
 Json = dict[str, Any]
@@ -88,6 +89,18 @@ async def test_a_plan_that_goes_on() -> None:
 
 async def test_an_empty_plan() -> None:
     assert await steps(stores(vmi("a")), document(1)) == []
+
+
+@pytest.mark.parametrize("replicas", [pytest.param(2, id="scale-out"), pytest.param(0, id="scale-in")])
+def test_a_simulation_of_four_times_the_vmis_costs_four_times_as_much(replicas: int) -> None:
+    def cost(count: int) -> int:
+        there = stores(*(vmi(f"vmi-{number}") for number in range(count)))
+        observed = hypothetical_snapshot(there, document(replicas * count), 10**6)
+        assert isinstance(observed, ReplicaSetSnapshot)
+        return instructions(lambda: simulate(observed, NOW))
+
+    cost(1)  # fills caches
+    assert cost(80) < 4.2 * cost(20)
 
 
 @pytest.mark.parametrize(

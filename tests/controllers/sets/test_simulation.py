@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -14,9 +15,6 @@ NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 class Subtract:
     number: int
 
-    def after(self, left: int) -> int:
-        return left - self.number
-
 
 @dataclass(frozen=True)
 class Countdown:
@@ -27,8 +25,12 @@ def plan(left: int, now: datetime) -> Countdown:
     return Countdown((Subtract(1),) if left else ())
 
 
+def after(left: int, actions: Iterable[Subtract]) -> int:
+    return left - sum(action.number for action in actions)
+
+
 def counted(max_steps: int) -> Simulation[Countdown]:
-    return simulate(3, NOW, plan, max_steps)
+    return simulate(3, NOW, plan, after, max_steps)
 
 
 def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
@@ -37,7 +39,7 @@ def test_a_simulation_ends_when_nothing_is_left_to_do() -> None:
 
 
 def test_a_simulation_ends_with_the_plan_that_reaches_the_limit_of_actions() -> None:
-    found = simulate(9, NOW, lambda left, now: Countdown((Subtract(0),) * left), 99, max_actions=10)
+    found = simulate(9, NOW, lambda left, now: Countdown((Subtract(0),) * left), after, 99, max_actions=10)
     assert ([len(step.actions) for step in found.steps], found.complete) == ([9, 9], False)
 
 
@@ -47,5 +49,5 @@ def test_a_simulation_that_reaches_its_limit_is_incomplete() -> None:
 
 
 def test_a_simulation_without_an_end_is_bounded() -> None:
-    found = simulate(0, NOW, lambda number, now: Countdown((Subtract(-1),) * 250), 10**6)
+    found = simulate(0, NOW, lambda number, now: Countdown((Subtract(-1),) * 250), after, 10**6)
     assert (sum(len(step.actions) for step in found.steps), found.complete) == (MAX_ACTIONS, False)

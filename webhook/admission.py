@@ -16,7 +16,7 @@ from poolhouse.api.kinds.meta import DEFAULTING, DISABLED, REQUESTER
 from poolhouse.service.cpu_lane import compute
 from poolhouse.service.request_body import RequestRefused
 from webhook.defaulting import DEFAULTED_KINDS
-from webhook.hardware_drift import HardwareDrift, spec_text
+from webhook.hardware_drift import HardwareDrift
 from webhook.patch import same
 from webhook.pod_claims import changes_pod
 from webhook.reasons import AdmissionReason
@@ -95,7 +95,7 @@ class Admission:
             # What another webhook changed is not remembered, so that the next request with the change is reported, too.
             return replace(response, warnings=(*response.warnings, *found.warnings), drift=found.drift)
         if self._drift is not None and response.object is not None:
-            self._drift.remember(request, await compute(spec_text, response.object))
+            self._drift.remember(request, response.object)
         return response
 
     async def _check(self, request: AdmissionRequest, response: AdmissionResponse) -> AdmissionResponse:

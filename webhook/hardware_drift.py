@@ -77,9 +77,10 @@ class HardwareDrift:
         self._answers: OrderedDict[Key, dict[bytes, tuple[Answer, float]]] = OrderedDict()
         """by object and text, the answers, and until when each is remembered"""
 
-    def remember(self, request: AdmissionRequest, spec: bytes) -> None:
-        """Records the `spec_text` of the defaulted object, if it is not too long. An update that sets no hardware field
-        is not recorded: nothing tells it from the next request."""
+    def remember(self, request: AdmissionRequest, document: Json) -> None:
+        """Records the spec of the defaulted object, if it is not too long. An update that sets no hardware field is not
+        recorded: nothing tells it from the next request."""
+        spec = spec_text(document)
         asked = _asked(request) if len(spec) <= _MAX_SPEC_BYTES else {}
         if len(spec) > _MAX_SPEC_BYTES or (request.old is not None and not asked):
             return

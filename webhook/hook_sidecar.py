@@ -12,7 +12,6 @@ from defaulter.contract import HARDWARE_ANNOTATION, HOOK, SIDECARS
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced
 from poolhouse.api.kubevirt import versions
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.service.cpu_lane import compute
 from webhook.admission import AdmissionHandler
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
 
@@ -33,7 +32,7 @@ class HookSidecar:
         response = await self._defaulting.handle(request)
         if response.problems or not asks_for_sidecar(request, self._settings(), plugin=self._plugin):
             return response
-        document = await compute(with_sidecar, response.object or request.object or {}, self._image)
+        document = with_sidecar(response.object or request.object or {}, self._image)
         return response if document is None else replace(response, object=document)
 
 

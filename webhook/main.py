@@ -307,9 +307,14 @@ def _defaulting(
 def _checks(
     api: Api, budgets: Budgets, kubevirts: OptionalInformer[Json], instancetypes: InstancetypeReader
 ) -> Iterator[AdmissionHandler]:
-    yield DefaultPoolConflicts(api, budget_seconds=budgets.checks_seconds)
-    yield TemplateReview(api, instancetypes, budget_seconds=budgets.checks_seconds)
-    for check in (PodClaimReview, ReferenceReview, PolicyConflicts, DiskConflicts):
+    for check in (
+        DefaultPoolConflicts,
+        partial(TemplateReview, instancetypes=instancetypes),
+        PodClaimReview,
+        ReferenceReview,
+        PolicyConflicts,
+        DiskConflicts,
+    ):
         yield check(api, budget_seconds=budgets.checks_seconds)
     yield SnapshotSupport(api, lambda: _settings(kubevirts), budget_seconds=budgets.checks_seconds)
     yield MigrationSettings(lambda: _settings(kubevirts), api.now)

@@ -11,6 +11,7 @@ from asyncio import Runner
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -42,6 +43,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
 from poolhouse.runtime.transport import Request
 from tests.fuzz.oracles import Finding, check_status
@@ -300,7 +302,8 @@ def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) ->
     handler = DefaultingHandler(
         defaulter, seed=SEED, budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
     )
-    checks = (DefaultPoolConflicts, TemplateReview, ReferenceReview, PolicyConflicts, DiskConflicts)
+    templates = partial(TemplateReview, instancetypes=InstancetypeReader(api, monotonic))
+    checks = (DefaultPoolConflicts, templates, ReferenceReview, PolicyConflicts, DiskConflicts)
     return create_app(
         WebhookParts(
             api=api,

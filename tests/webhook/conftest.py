@@ -5,6 +5,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -14,6 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
+from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.service.request_body import BodyReader
 from poolhouse.service.server import serve
 from tests.runtime.faulty_server import Server
@@ -96,7 +98,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
                     check(api, budget_seconds=PATIENCE_SECONDS)
                     for check in (
                         DefaultPoolConflicts,
-                        TemplateReview,
+                        partial(TemplateReview, instancetypes=InstancetypeReader(api, monotonic)),
                         PodClaimReview,
                         ReferenceReview,
                         PolicyConflicts,

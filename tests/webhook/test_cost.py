@@ -29,7 +29,7 @@ from tests.webhook.builders import POOL, request, review, vm
 from tests.webhook.conftest import RunningWebhook
 from webhook.admission import Admission, decide_at_once, validate_kind
 from webhook.defaulting import NoDefaulter
-from webhook.hardware_drift import HardwareDrift, spec_text
+from webhook.hardware_drift import HardwareDrift
 from webhook.patch import diff
 from webhook.review import denied_or_tolerated
 
@@ -91,7 +91,7 @@ def validated(document: Json, old: Json | None = None) -> Any:
 
 def drift(document: Json) -> Any:
     check = HardwareDrift(now=lambda: 0.0)
-    check.remember(request(document), spec_text({**document, "spec": {**document["spec"], "other": 1}}))
+    check.remember(request(document), {**document, "spec": {**document["spec"], "other": 1}})
     return check.check(request(document))
 
 

@@ -23,9 +23,9 @@ from controllers.pool.zones import ZoneGuard
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool_lifecycle import Transition
 
-Cause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
+DisruptionCause = Literal["ScaleIn", "Replacement", "Healing", "Restore", "Update", "Rollback", "Lifetime"]
 """Why a rule wants a disruption."""
-CAUSES: Mapping[Cause, tuple[Transition, str]] = {
+CAUSES: Mapping[DisruptionCause, tuple[Transition, str]] = {
     "ScaleIn": ("Terminating", "the pool has more VMs than `replicas`"),
     "Replacement": ("Terminating", "with `maxSurge`, a new VM has taken the place of an old one"),
     "Healing": ("Terminating", "the VM fails"),
@@ -55,7 +55,7 @@ class Disruption:
     """What a rule wants to do to one VM."""
 
     vm: VM
-    cause: Cause
+    cause: DisruptionCause
     make: Callable[[], Action | None]
     """Makes the action, once the gates are open. None while another rule must first prepare the VM for it."""
     effect: Effect = Effect.STOPS
@@ -101,7 +101,7 @@ Answer = Action | str
 class Gate:
     name: str
     ask: Callable[[PoolSnapshot, datetime, Disruption, Taken], Answer]
-    holds_for: Callable[[Cause], bool]
+    holds_for: Callable[[DisruptionCause], bool]
     """whether the gate can delay a disruption of this cause"""
     text: str
     """when the gate is closed, for users"""
@@ -113,7 +113,7 @@ class Gate:
     """The reason of the condition Progressing while an update waits here, if the update can wait for long. None for a
     gate that the pool's own progress opens."""
 
-    def concerns(self, cause: Cause, effect: Effect) -> bool:
+    def concerns(self, cause: DisruptionCause, effect: Effect) -> bool:
         return self.holds_for(cause) and effect >= self.least
 
 
@@ -162,7 +162,7 @@ class Way:
     snapshot: PoolSnapshot
     now: datetime
     gates: tuple[Gate, ...]
-    _concerned: dict[tuple[Cause, Effect], tuple[Gate, ...]] = field(default_factory=dict)
+    _concerned: dict[tuple[DisruptionCause, Effect], tuple[Gate, ...]] = field(default_factory=dict)
 
     @cached_property
     def taken(self) -> Taken:

@@ -8,14 +8,13 @@ from collections.abc import Callable
 from datetime import datetime
 
 from controllers.pool.gates import updates
-from controllers.pool.gates.disruptions import Answer, Cause, Disruption, Effect, Gate, Taken
+from controllers.pool.gates.disruptions import Answer, Disruption, DisruptionCause, Effect, Gate, Taken
 from controllers.pool.gates.healing import disks_at_risk, healing_budget, healing_pause
 from controllers.pool.healing_status import waits_for_window
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.snapshots_before_update import before_update
-from controllers.pool.surge import is_replaced, replacement_reason
+from controllers.pool.surge import replacement_reason
 from controllers.pool.windows import windows
 
 
@@ -27,11 +26,6 @@ def window(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Tak
     """Maintenance windows protect VMs that serve somebody, and healing only where the spec says so."""
     applies = waits_for_window(snapshot) if wanted.cause == "Healing" else wanted.vm.available
     return windows(snapshot, now).refusal if applies else ""
-
-
-def surge(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """With maxSurge a new VM comes first. Scale-in then deletes the old one."""
-    return replacement_reason(snapshot) if is_replaced(snapshot, wanted.vm) else ""
 
 
 def zone(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
@@ -56,16 +50,11 @@ def migration(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: 
     return "it is being migrated" if vmi.migrating else f"it was evicted from node {vmi.node}, and moves to another one"
 
 
-def snapshot_before(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
-    """Takes the snapshot of the VM, and waits until it is ready."""
-    return before_update(snapshot, wanted.vm, now) if wanted.updates else ""
-
-
-def only(*causes: Cause) -> Callable[[Cause], bool]:
+def only(*causes: DisruptionCause) -> Callable[[DisruptionCause], bool]:
     return lambda cause: cause in causes
 
 
-def all_but(*exempt: Cause) -> Callable[[Cause], bool]:
+def all_but(*exempt: DisruptionCause) -> Callable[[DisruptionCause], bool]:
     """A rule with a new cause is held by these gates."""
     return lambda cause: cause not in exempt
 
@@ -117,7 +106,7 @@ GATES: tuple[Gate, ...] = (
         least=Effect.MIGRATES,
         progressing=PoolReason.WAITING_FOR_WINDOW,
     ),
-    Gate("Surge", surge, UPDATES, "With `maxSurge`, a new VM must be available first.", least=Effect.CHANGES),
+    Gate("Surge", updates.surge, UPDATES, "With `maxSurge`, a new VM must be available first.", least=Effect.CHANGES),
     Gate(
         "Migration",
         migration,
@@ -148,7 +137,7 @@ GATES: tuple[Gate, ...] = (
     ),
     Gate(
         "SnapshotBeforeUpdate",
-        snapshot_before,
+        updates.snapshot_before,
         only("Update", "Rollback"),
         "The snapshot before the update is not ready. A rollback takes none.",
         least=Effect.CHANGES,

@@ -7,7 +7,8 @@ from controllers.pool.gates.disruptions import Answer, Disruption, Effect, Taken
 from controllers.pool.replacement import unready_disk
 from controllers.pool.selection import AT_REBOOT, at_next_start, awaits_reboot, may_be_restarted
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.surge import is_replaced
+from controllers.pool.snapshots_before_update import before_update
+from controllers.pool.surge import is_replaced, replacement_reason
 from controllers.pool.update_limit import update_limit, with_template
 from controllers.shared.names import name_of
 
@@ -52,3 +53,13 @@ def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: T
 def new_disk(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
     """A VM that has the template restarts when the disks that replace others are ready."""
     return "" if snapshot.outdated(wanted.vm) else unready_disk(snapshot, wanted.vm)
+
+
+def surge(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """With maxSurge a new VM comes first. Scale-in then deletes the old one."""
+    return replacement_reason(snapshot) if is_replaced(snapshot, wanted.vm) else ""
+
+
+def snapshot_before(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
+    """Takes the snapshot of the VM, and waits until it is ready."""
+    return before_update(snapshot, wanted.vm, now) if wanted.updates else ""

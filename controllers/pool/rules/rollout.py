@@ -6,11 +6,10 @@ from functools import partial
 
 from controllers.pool import live_updates
 from controllers.pool.gates.disruptions import Disruption, Effect, Wanted
-from controllers.pool.power import update_halts
 from controllers.pool.reasons import PoolReason
 from controllers.pool.restores import awaits_restore, continued_restore, requested_restore
 from controllers.pool.rules.rule import Rule
-from controllers.pool.rules.update_actions import save_revision, update_action, why_quiet
+from controllers.pool.rules.update_actions import effect_of_update, save_revision, update_action
 from controllers.pool.selection import is_prepared, restart, update_has_begun, update_order
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.waiting import Waiting
@@ -51,20 +50,11 @@ def _wanted(snapshot: PoolSnapshot, vm: VM, now: datetime) -> Wanted:
             return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
         reason = f"the template has changed{_because(live_updates.why_restart(snapshot, vm))}"
         return disruption(partial(restart, vm, reason))
-    quiet = why_quiet(snapshot, vm)
-    if not quiet and snapshot.pool.live_update == "Require" and not update_halts(snapshot, vm):
+    effect, quiet = effect_of_update(snapshot, vm)
+    if effect is Effect.RESTARTS_LATER and snapshot.pool.live_update == "Require":
         why = live_updates.waits_forever(snapshot, live_updates.refusal(snapshot, vm))
         return Waiting(vm.name, why, progressing=PoolReason.UPDATING)
-    return disruption(partial(update_action, snapshot, vm, quiet, now), _effect(snapshot, vm, quiet), updates=True)
-
-
-def _effect(snapshot: PoolSnapshot, vm: VM, quiet: str) -> Effect:
-    """What the update of an outdated VM does to its guest."""
-    if update_halts(snapshot, vm):
-        return Effect.STOPS
-    if not quiet:
-        return Effect.RESTARTS_LATER
-    return Effect.MIGRATES if live_updates.moves(snapshot, vm) else Effect.CHANGES
+    return disruption(partial(update_action, snapshot, vm, quiet, now), effect, updates=True)
 
 
 def _because(why: str) -> str:

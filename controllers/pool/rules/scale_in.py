@@ -6,7 +6,7 @@ from functools import partial
 
 from controllers.pool.actions import Action, Delete, RemoveFinalizer
 from controllers.pool.disk_templates import uses_replaced_disk
-from controllers.pool.gates.disruptions import Cause, Disruption
+from controllers.pool.gates.disruptions import Disruption, DisruptionCause
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain as retain_disks
 from controllers.pool.rules.rule import Plan, Rule
@@ -41,7 +41,7 @@ def most_deletions(snapshot: PoolSnapshot, now: datetime) -> int:
     return max(0, excess if _cause(snapshot, now) == "Replacement" else excess - extra_vms(snapshot, now))
 
 
-def _cause(snapshot: PoolSnapshot, now: datetime) -> Cause:
+def _cause(snapshot: PoolSnapshot, now: datetime) -> DisruptionCause:
     excess = len(snapshot.counted) - snapshot.pool.spec.replicas
     return "Replacement" if snapshot.pool.surges and excess <= extra_vms(snapshot, now) else "ScaleIn"
 

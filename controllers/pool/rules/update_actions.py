@@ -7,6 +7,7 @@ from datetime import datetime
 from controllers.pool import live_updates
 from controllers.pool.actions import Action, SaveRevision, Update
 from controllers.pool.disk_templates import carried_over
+from controllers.pool.gates.disruptions import Effect
 from controllers.pool.power import update_halts, update_starts
 from controllers.pool.replacement import annotations, disk_replacements
 from controllers.pool.selection import AT_REBOOT, at_next_start, awaits_reboot, may_be_restarted
@@ -62,12 +63,20 @@ def _what_changed(snapshot: PoolSnapshot, vm: VM | None) -> str:
     return images or "the template has changed"
 
 
-def why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
-    """Why the update of an outdated VM stops no guest, or "": it does, or the restart does that follows it."""
+def effect_of_update(snapshot: PoolSnapshot, vm: VM) -> tuple[Effect, str]:
+    """What the update of an outdated VM does to its guest, and why it stops none. Empty: it does, or the restart does
+    that follows it."""
+    if update_halts(snapshot, vm):
+        return Effect.STOPS, ""
+    quiet = _why_quiet(snapshot, vm)
+    if not quiet:
+        return Effect.RESTARTS_LATER, ""
+    return Effect.MIGRATES if live_updates.moves(snapshot, vm) else Effect.CHANGES, quiet
+
+
+def _why_quiet(snapshot: PoolSnapshot, vm: VM) -> str:
     if vm.halted:
         return "it is halted: the update starts it" if update_starts(snapshot, vm) else "it is halted"
-    if update_halts(snapshot, vm):
-        return ""
     if not live_updates.needs_restart(snapshot, vm) and not (vm.vmi and snapshot.disks_to_replace(vm)):
         return "the change needs no restart" if vm.vmi else "it is not running yet"
     if live_updates.is_live(snapshot, vm):

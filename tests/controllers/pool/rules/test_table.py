@@ -14,7 +14,7 @@ import pytest
 from controllers.pool.actions import Restart
 from controllers.pool.gates import hooks
 from controllers.pool.gates import table as gates
-from controllers.pool.gates.disruptions import CAUSES, Answer, Cause, Disruption, Effect, Gate, Taken
+from controllers.pool.gates.disruptions import CAUSES, Answer, Disruption, DisruptionCause, Effect, Gate, Taken
 from controllers.pool.gates.table import GATES, all_but, only
 from controllers.pool.plan import plan
 from controllers.pool.reasons import PoolReason
@@ -150,7 +150,7 @@ EXEMPTIONS = {
 
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_each_gate_holds_for_the_causes_that_the_docs_name(gate: Gate) -> None:
-    causes = get_args(Cause)
+    causes = get_args(DisruptionCause)
     for effect in (Effect.STOPS, Effect.RESTARTS_LATER):
         assert [gate.concerns(each, effect) for each in causes] == [EXEMPTIONS[gate.name](each) for each in causes]
 
@@ -162,7 +162,7 @@ MOVING = {"ProgressDeadline", "MaintenanceWindow", "Migration"}
 @pytest.mark.parametrize("gate", GATES, ids=lambda gate: str(gate.name))
 def test_few_gates_hold_for_a_change_that_stops_no_guest(gate: Gate) -> None:
     """If KubeVirt migrates the VM for the change, three more gates do."""
-    causes = [each for each in get_args(Cause) if gate.holds_for(each)]
+    causes = [each for each in get_args(DisruptionCause) if gate.holds_for(each)]
     assert {gate.concerns(each, Effect.CHANGES) for each in causes} == {gate.name in QUIET}
     assert {gate.concerns(each, Effect.MIGRATES) for each in causes} == {gate.name in QUIET | MOVING}
 
@@ -183,10 +183,10 @@ def test_the_reference_page_says_that_lifecycle_hooks_come_last() -> None:
     assert f"\n| {hooks.NAME} | {hooks.TEXT} | {' | '.join('✓' for _ in CAUSES)} |\n\n" in PAGE.read_text()
 
 
-@pytest.mark.parametrize("cause", get_args(Cause))
-def test_the_reference_page_says_what_has_happened(cause: Cause) -> None:
+@pytest.mark.parametrize("cause", get_args(DisruptionCause))
+def test_the_reference_page_says_what_has_happened(cause: DisruptionCause) -> None:
     assert f"\n- *{cause}*: {CAUSES[cause][1]}.\n" in PAGE.read_text()
 
 
 def test_the_reference_page_has_a_column_for_each_cause() -> None:
-    assert f"\n| Gate | Closed while | {' | '.join(get_args(Cause))} |\n" in PAGE.read_text()
+    assert f"\n| Gate | Closed while | {' | '.join(get_args(DisruptionCause))} |\n" in PAGE.read_text()

@@ -11,7 +11,7 @@ from controllers.claim.allocator import Stores
 from controllers.claim.component import ClaimControllers
 from controllers.claim.evictions import evicting_since
 from controllers.claim.pod_notes import PodNote, informer_of
-from controllers.claim.snapshot import SOURCE, Claim, claims_of
+from controllers.claim.snapshot import SOURCE, Claim, claim_of
 from controllers.shared.component import Component, ControllerContext
 from controllers.shared.data_sources import DataSource
 from controllers.shared.evictions import EvictionBudget
@@ -138,8 +138,8 @@ class Evictions:
 
     def facts(self, pool: WarmPool, vms: Iterable[WarmVM]) -> EvictionFacts:
         budgets = tuple(self._budgets.by("namespace", pool.namespace)) if self._budgets.served else None
-        claims = ((vm.uid, claim) for vm in vms for claim in claims_of(self._claims, vm))
-        begun = {uid: since for uid, claim in claims if (since := evicting_since(claim))}
+        claims = {vm.uid: claim for vm in vms if (claim := claim_of(self._claims, vm)) is not None}
+        begun = {uid: since for uid, claim in claims.items() if (since := evicting_since(claim))}
         return EvictionFacts(budgets, self._cluster, begun)
 
 

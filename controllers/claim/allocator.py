@@ -20,7 +20,7 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
 from controllers.warmpool.cache import Demand, WarmVMCache
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, pool_of, with_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, pool_of
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -132,7 +132,7 @@ class Allocator:
     def _is_offered(self, vm: WarmVM) -> bool:
         """Whether the status of the VM's pool says that the controllers have created the VM. A pool that is not valid
         gives no VM away, and is asked again when it does."""
-        pool = with_uid(self.stores.pools, vm.pool_uid)
+        pool = self.stores.pools.first("uid", vm.pool_uid)
         if pool is not None and pool.namespace != vm.namespace:
             return False
         return not isinstance(pool, WarmPool) or pool.recorded(vm)
@@ -258,7 +258,7 @@ class Allocator:
     def count_wait(self, s: ClaimSnapshot, after: Claim) -> None:
         """Adds the time until the claim was handed over, or that it got no VM in time, to the demand of its pool."""
         status = after.status
-        if s.pool is None or with_uid(self.stores.pools, s.pool.uid) is None:  # nobody would read it
+        if s.pool is None or self.stores.pools.first("uid", s.pool.uid) is None:  # nobody would read it
             return
         if status.ready_at and not s.claim.status.ready_at and status.timings is not None:
             self.demand.served(s.pool.uid, (status.timings.total_ms or 0) / 1000)

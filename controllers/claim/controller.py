@@ -12,7 +12,7 @@ from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of
 from controllers.claim.queue_checks import QueueChecks
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, claims_of, parse_claim
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, claim_of, parse_claim
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
 from controllers.shared.vmi import VMI
 from controllers.warmpool.ec2.tags import has_agent
@@ -293,7 +293,7 @@ class ClaimController:
 
     def _enqueue_claim_of(self, vm: WarmVM) -> None:
         """Uses the label, because only the controllers write it. Any user may change owner references."""
-        for claim in claims_of(self.allocator.stores.claims, vm):
+        if (claim := claim_of(self.allocator.stores.claims, vm)) is not None:
             self.enqueue(claim.key, 0.0)
 
     def _enqueue_claims(self, uids: Iterable[str]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from controllers.claim.allocator import Stores
-from controllers.claim.snapshot import CLAIMS, Claim, claims_of
+from controllers.claim.snapshot import CLAIMS, Claim, claim_of
 from controllers.warmpool.backends import Backend, OutcomeUnknown
 from controllers.warmpool.warm_pool import WarmPool, pool_of
 from controllers.warmpool.warm_vm import CLAIM_KIND, WarmVM
@@ -49,7 +49,7 @@ class GarbageCollector:
         return None
 
     def _lacks_claim(self, vm: WarmVM) -> bool:
-        return bool(vm.claim_uid) and not claims_of(self.stores.claims, vm)
+        return bool(vm.claim_uid) and claim_of(self.stores.claims, vm) is None
 
     async def _claim_exists(self, vm: WarmVM) -> bool:
         """Reads the claim from the API, because a deletion that is based on a stale store could not be undone."""

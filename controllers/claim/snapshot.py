@@ -12,7 +12,7 @@ from controllers.shared.pod_claims import pod_of
 from controllers.shared.sources import Source
 from controllers.warmpool.agent import ApplicationHealth
 from controllers.warmpool.backends import Health
-from controllers.warmpool.warm_pool import WarmPool
+from controllers.warmpool.warm_pool import WarmPool, named_by
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner, WarmVM
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds import meta
@@ -124,10 +124,8 @@ def parse_claim(document: Json) -> Claim:
 SOURCE = Source(CLAIMS, parse_claim, {"uid": lambda claim: [claim.uid]})
 
 
-def claims_of(claims: Store[Claim], vm: WarmVM) -> list[Claim]:
-    """The claim whose UID the VM has. None for a VM of another namespace, whose labels any user there may write if the
-    admission policies are off."""
-    return [each for each in claims.by("uid", vm.claim_uid) if each.namespace == vm.namespace] if vm.claim_uid else []
+def claim_of(claims: Store[Claim], vm: WarmVM) -> Claim | None:
+    return named_by(vm, vm.claim_uid, claims)
 
 
 @dataclass(frozen=True, slots=True)

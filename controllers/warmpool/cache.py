@@ -11,7 +11,7 @@ from controllers.shared.vmi import VMI, parse_vmi_with_pods
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.snapshot import EvictionFacts
-from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, pool_of, with_uid
+from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, pool_of
 from controllers.warmpool.warm_vm import Node, WarmVM, parse_node, parse_warm_vm
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.decisions import Decision
@@ -254,9 +254,6 @@ class WarmPoolStores:
     """The replica limit of a namespace; None if it is unknown."""
     evictions: Callable[[WarmPool, Iterable[WarmVM]], EvictionFacts] = lambda pool, vms: EvictionFacts()
     """Returns the evictions and budgets that concern these VMs of the pool."""
-
-    def with_uid(self, uid: str) -> WarmPool | InvalidWarmPool | None:
-        return with_uid(self.pools, uid)
 
     def pool_of(self, vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
         return pool_of(self.pools, vm)

@@ -334,7 +334,7 @@ class WarmPoolController:
 
     def demand_changed(self, pool_uid: str) -> None:
         """Enqueues the pool at once for the first queued claim, and with a delay for further claims."""
-        if (pool := self.stores.with_uid(pool_uid)) is not None:
+        if (pool := self.stores.pools.first("uid", pool_uid)) is not None:
             first = self.stores.demand.queued(pool_uid) <= 1
             self.enqueue(pool.key, 0.0 if first else self._batch_seconds(pool.key))
 

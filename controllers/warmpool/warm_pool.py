@@ -7,7 +7,7 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from sys import intern
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pydantic import ValidationError
 
@@ -263,20 +263,28 @@ def default_pool(pools: Iterable[WarmPool | InvalidWarmPool]) -> WarmPool | None
     return min(candidates, key=lambda p: (p.created_at, p.uid), default=None)
 
 
-def with_uid(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> WarmPool | InvalidWarmPool | None:
-    return next(iter(pools.by("uid", uid)), None)
+class Namespaced(Protocol):
+    @property
+    def namespace(self) -> str: ...
+
+
+N = TypeVar("N", bound=Namespaced)
+
+
+def named_by(vm: WarmVM, uid: str, store: Store[N]) -> N | None:
+    """The object with a UID that a label of the VM has. None in another namespace than the VM's, whose users may write
+    any label if the admission policies are off."""
+    found = store.first("uid", uid) if uid else None
+    return found if found is not None and found.namespace == vm.namespace else None
 
 
 def pool_of(pools: Store[WarmPool | InvalidWarmPool], vm: WarmVM) -> WarmPool | InvalidWarmPool | None:
-    """The pool whose UID the VM has. None for a VM of another namespace, whose labels any user there may write if the
-    admission policies are off."""
-    found = with_uid(pools, vm.pool_uid)
-    return found if found is not None and found.namespace == vm.namespace else None
+    return named_by(vm, vm.pool_uid, pools)
 
 
 def deletion_policy(pools: Store[WarmPool | InvalidWarmPool], uid: str) -> str | None:
     """The deletion policy of the pool with this UID: an empty string for an invalid spec, None for an unknown pool."""
-    found = with_uid(pools, uid)
+    found = pools.first("uid", uid)
     if found is None:
         return None
     return found.spec.deletion_policy if isinstance(found, WarmPool) else ""

@@ -95,7 +95,7 @@ class Informers:
         return self.faults(vmi.faults, vm.faults if vm is not None else ())
 
     def vm_of(self, controller_uid: str) -> VM | None:
-        return next(iter(self.vms.store.by("uid", controller_uid)), None) if controller_uid else None
+        return self.vms.store.first("uid", controller_uid) if controller_uid else None
 
 
 def _pvcs_of_vm(vm: VM) -> list[tuple[str, str]]:

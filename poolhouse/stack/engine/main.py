@@ -241,7 +241,7 @@ async def _open_guest(
     address: str,
     port: int,
 ) -> Streams:
-    vmi = next(iter(informers.vmis.store.by("uid", addresses.owner(address))), None)
+    vmi = informers.vmis.store.first("uid", addresses.owner(address))
     if vmi is None or not vmi.node:
         raise ConnectionRefusedError(f"no running guest has the address {address}")
     return await connect(vmi, port)

@@ -427,7 +427,7 @@ async def test_vms_found_at_the_start_are_counted_as_recovered() -> None:
         for state in ("Ready", "Unhealthy")
     }
     assert found == {"Ready": 1, "Unhealthy": 1}
-    assert world.controller.stores.with_uid(UID) is not None
+    assert world.controller.stores.pools.first("uid", UID) is not None
 
 
 async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconcile() -> None:

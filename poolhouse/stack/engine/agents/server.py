@@ -75,7 +75,7 @@ class SimulatedAgents:
 
     def _running(self, uid: str) -> VMI | None:
         """The VMI of a guest whose agent answers."""
-        vmi = next(iter(self._informers.vmis.store.by("uid", uid)), None) if uid else None
+        vmi = self._informers.vmis.store.first("uid", uid) if uid else None
         if vmi is None or vmi.phase != "Running" or vmi.deleted is not None or is_paused(vmi):
             return None
         return vmi if self._informers.faults_of(vmi)[0].application else None

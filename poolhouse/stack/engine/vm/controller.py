@@ -185,7 +185,7 @@ class VMController:
         vmi = live_updates.prepare(vmi, self._hotplugs, live=is_live_update(settings))
         created = await self._api.create(VMIS, vmi)
         uid = created["metadata"]["uid"]
-        if next(iter(self._informers.vmis.store.by("uid", uid)), None) is None:
+        if self._informers.vmis.store.first("uid", uid) is None:
             self._expectations.expect(vm.key, creates=[uid], now=asyncio.get_running_loop().time())
 
     async def _sync_devices(self, document: Json, vm: VM) -> None:

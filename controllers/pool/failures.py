@@ -83,7 +83,9 @@ def _failed_runs(snapshot: PoolSnapshot, vm: VM) -> tuple[VMI, ...]:
 
 def _observed(vm: VM, before: FailingVM, failed: tuple[VMI, ...], healing: Autohealing, now: datetime) -> FailingVM:
     runs, last = before.failed_runs, before.last_vmi
-    if new := [each for each in failed if each.uid != last]:
+    # Those before the last one were counted with it.
+    counted = next((place for place, each in enumerate(failed, 1) if each.uid == last), 0)
+    if new := failed[counted:]:
         for each in new:
             runs, last = (1 if _was_stable(each, now) else runs + 1), each.uid
     elif vm.vmi is not None and vm.vmi.phase == "Running" and _was_stable(vm.vmi, now):

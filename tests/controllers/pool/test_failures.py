@@ -61,6 +61,13 @@ def counted(runs: int, uid: str = "old", **given: Any) -> Json:
             [(2, "new")],
             id="those that were seen are counted once",
         ),
+        pytest.param(
+            replace(
+                one(failed(run("Failed")), counted(2, "new")), ended_vmis=(run("Failed", uid="first"), run("Failed"))
+            ),
+            [(2, "new")],
+            id="the reconcile that counted both of them ended early",
+        ),
         pytest.param(one(failed(run("Failed", started=None))), [], id="KubeVirt counts those that never ran"),
         pytest.param(one(failed(run("Running")), counted(1)), [(1, "old")], id="the next run proves nothing yet"),
         pytest.param(one(failed(run("Running", started=600)), counted(1)), [], id="after ten minutes it does"),

@@ -82,6 +82,8 @@ class Logged:
     """the first characters of the VM's UID; empty for a created VM"""
     owner: str
     """kind and name of the owner, such as `VirtualMachinePool web`"""
+    vm: str = ""
+    """the name of the VM"""
 
     def json(self, note: str | None = None) -> Json:
         row = {"time": format_time(self.time), "reason": self.reason, "note": self.message if note is None else note}
@@ -146,7 +148,7 @@ def logged(owners: Iterable[Json], vm: str) -> Iterator[Logged]:
                 if name == vm:
                     title = f"{owner['kind']} {owner['metadata']['name']}"
                     message, set_by = each.get("message") or "", each.get("setBy") or ""
-                    yield Logged(parse_time(each["time"]), each["reason"], message, set_by, uid, title)
+                    yield Logged(parse_time(each["time"]), each["reason"], message, set_by, uid, title, vm)
 
 
 def of_vm(decisions: Iterable[Logged], vm: Identity) -> list[Logged]:
@@ -180,8 +182,23 @@ def merge(events: Sequence[Json], decisions: Sequence[Logged]) -> list[Json]:
             told[number] = row
             if decisions[number].set_by:
                 rows[row]["setBy"] = decisions[number].set_by
-    rows += [each.json() for number, each in enumerate(decisions) if number not in told]
+    rows += [each.json(_as_event(each)) for number, each in enumerate(decisions) if number not in told]
     return sorted(rows, key=lambda row: parse_time(str(row["time"])))
+
+
+def _as_event(decision: Logged) -> str:
+    """The decision in the words of its Event, which the cluster has forgotten or counts as one with a later Event."""
+    from controllers.pool import actions as of_pools
+    from controllers.replicaset import actions as of_replica_sets
+
+    actions = {"VirtualMachinePool": of_pools, "VirtualMachineInstanceReplicaSet": of_replica_sets}
+    known = vars(actions[kind]).values() if (kind := decision.owner.partition(" ")[0]) in actions else ()
+    done = next((each.past for each in known if getattr(each, "succeeded", None) == decision.reason), None)
+    if done is None or not decision.vm:
+        return decision.message
+    retained = ", its disks are retained" if decision.message.endswith(DISKS_RETAINED) else ""
+    why = decision.message.removesuffix(DISKS_RETAINED)
+    return f"{done} {decision.vm}{retained}" + (f": {why}" if why else "")
 
 
 def _limit(row: Json, decision: Logged) -> float:

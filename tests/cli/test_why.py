@@ -326,6 +326,30 @@ def test_an_event_that_comes_long_after_its_decision(reason: str, message: str, 
     assert len(merge(events, list(logged([log(decision)], "web-1")))) == rows
 
 
+@pytest.mark.parametrize(
+    ("kind", "reason", "message", "note"),
+    [
+        pytest.param("VirtualMachinePool", "SuccessfulUpdate", "why", "updated VM web-1: why", id="an update"),
+        pytest.param(
+            "VirtualMachinePool",
+            "SuccessfulDelete",
+            "why; its disks are retained",
+            "deleted VM web-1, its disks are retained: why",
+            id="a deletion with retained disks",
+        ),
+        pytest.param(
+            "VirtualMachineInstanceReplicaSet", "SuccessfulCreate", "why", "created web-1: why", id="a replica set"
+        ),
+        pytest.param("VirtualMachinePool", "DeletedByOther", "who", "who", id="no action of the controller"),
+        pytest.param("VirtualMachineWarmPool", "SuccessfulDelete", "why", "why", id="a warm pool"),
+    ],
+)
+def test_a_decision_without_its_event_reads_like_the_event(kind: str, reason: str, message: str, note: str) -> None:
+    decision = {"time": "2026-03-01T12:31:00Z", "reason": reason, "message": message, "vms": ["web-1/1234abcd"]}
+    (row,) = merge([], list(logged([{**log(decision), "kind": kind}], "web-1")))
+    assert row["note"] == note
+
+
 def test_two_decisions_with_one_event_stay_two() -> None:
     entries = [entry(31, "SuccessfulUpdate", "web-1/1234abcd", setBy=client) for client in ("argocd", "kubectl")]
     entries[1]["time"] = "2026-03-01T12:31:06Z"

@@ -256,7 +256,7 @@ def saying(found, **condition):
 
 
 P = policy("p", {"a": "1"}, uid="p-uid", allowPostCopy=True)
-MISSING = "not enforced: KubeVirt has no migration policy p of ours that says the same"
+MISSING = "not enforced: KubeVirt has no migration policy p of Poolhouse with the same settings"
 THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kubevirt.io, not ours"
 
 

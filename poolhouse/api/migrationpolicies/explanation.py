@@ -218,7 +218,7 @@ def _not_enforced(obeyed: Json | None, there: ClusterState) -> Iterable[str]:
     if told.get("status") == "False" and told.get("reason") not in _NOT_FOR_EVERY_VMI:
         yield f"not enforced: {told.get('message')}"
     elif there.upstream is not None:
-        yield f"not enforced: KubeVirt has no migration policy {name} of ours that says the same"
+        yield f"not enforced: KubeVirt has no migration policy {name} of Poolhouse with the same settings"
 
 
 # Reasons that concern only some VMIs. `_obeyed_instead` and the settings report such reasons for this VMI.

@@ -29,7 +29,10 @@ log = logging.getLogger(__name__)
 
 LATE_GRACE_SECONDS = 2.0
 """Time for cancelled work to end if the leader notices only after the lease has expired, because its process was
-suspended or had no processor. The cancellation reaches the tasks in the next turn of the event loop."""
+suspended or had no processor."""
+LATE_TURNS = 100
+"""Turns of the event loop that cancelled work has at least. A process without a processor can need seconds for one, and
+a cancellation passes one TaskGroup in each."""
 
 
 class LeaseLost(Exception):
@@ -126,11 +129,15 @@ class LeaderElector:
         """Waits until the cancelled work has ended, and renews the lease meanwhile if possible."""
         loop = asyncio.get_running_loop()
         spare = (self._duration_seconds - self._renew_deadline_seconds) / 5
-        late = loop.time() + LATE_GRACE_SECONDS
+        late, turns = loop.time() + LATE_GRACE_SECONDS, 0
         while not working.done():
             left = None
             if keeping.done():
                 left = max(self._renewed_at + self._duration_seconds - spare, late) - loop.time()
+                if left <= 0 and turns < LATE_TURNS:
+                    turns += 1
+                    await asyncio.sleep(0)
+                    continue
                 if left <= 0:
                     log.critical(
                         "lease %s: lost, but these cancelled tasks do not end: %s: the process exits",

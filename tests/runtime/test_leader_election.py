@@ -268,6 +268,28 @@ async def test_a_process_that_was_suspended_ends_its_work_instead_of_itself(
     assert [what for _, what, _ in diary] == ["begins", "cancelled", "ended"]
 
 
+async def test_work_without_a_processor_has_enough_turns_to_end(leases: Leases, apis: Any) -> None:
+    died: list[str] = []
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, VirtualLoop)
+
+    async def work(depth: int = 10) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(work(depth - 1) if depth else asyncio.Event().wait())
+
+    def starve() -> None:
+        loop.now += 3
+        if not task.done():
+            loop.call_soon(starve)
+
+    async with holding(await lease_of(apis, "a", 8, 5, 1, exit_process=lambda: died.append("a")), work) as task:
+        await asyncio.sleep(10)
+        starve()
+        with pytest.raises(LeaseLost):
+            await task
+    assert not died
+
+
 # One leader
 
 

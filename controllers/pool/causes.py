@@ -98,7 +98,7 @@ def _sentences(snapshot: PoolSnapshot) -> Iterator[str]:
 
 
 def _why_missing(snapshot: PoolSnapshot) -> str:
-    (lowest,) = free_ordinals(snapshot.taken_ordinals, 1)
+    (lowest,) = free_ordinals(snapshot.taken_ordinals, 1, snapshot.pool.first_ordinal)
     if len(name := name_of(snapshot.pool.name, lowest)) > MAX_NAME:
         return f"the next free name {name} has more than {MAX_NAME} characters: free a lower number"
     if snapshot.waited_for:

@@ -48,5 +48,8 @@ def test_no_vm_gets_a_longer_name_and_the_pool_says_so() -> None:
     full = snapshot(pool, taken_ordinals=frozenset(range(1, 10)))
     assert not [each for each in plan(full, NOW).actions if isinstance(each, Create)]
     assert why_not_started(full) == f"the next free name {LONG}-10 has more than 63 characters: free a lower number"
+    imported = replace(pool, first_ordinal=0)
+    waits = snapshot(imported, taken_ordinals=frozenset(range(1, 10)), waited_for=frozenset({f"{LONG}-0"}))
+    assert why_not_started(waits).startswith(f"{LONG}-0: disks of an earlier VM"), "number 0 is free"
     some = snapshot(pool, taken_ordinals=frozenset(range(1, 8)))
     assert [each.name[-2:] for each in plan(some, NOW).actions if isinstance(each, Create)] == ["-8", "-9"]

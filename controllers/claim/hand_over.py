@@ -131,7 +131,8 @@ def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> s
         return steps.DeleteVM(vm, f"after {waited:.0f} s: {health.reason}: {health.message}")
     if waited >= QUIET_SECONDS and (fresh := status.unhealthy(s, vm, health, now)) != s.claim.status:
         return steps.UpdateStatus(fresh)
-    return steps.Requeue(min(2.0, max(0.1, waited / 4), limit - waited))
+    # The time is negative if the VM was bound before the clock was set back.
+    return steps.Requeue(min(2.0, max(0.1, abs(waited) / 4), limit - waited))
 
 
 def _lost(s: ClaimSnapshot, now: datetime) -> steps.Step:

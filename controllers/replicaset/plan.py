@@ -136,6 +136,8 @@ RETRIED_FOR = timedelta(minutes=10)
 """Time for which the API server may refuse a VMI until a person must help. Pools have the same default deadline."""
 PAUSES = Backoff(base_seconds=10, cap_seconds=300)
 """The same pauses as KubeVirt's between starts of a crashing VM."""
+LONGEST = timedelta(seconds=2 * PAUSES.cap_seconds)
+"""A back-off that ends later began before the clock was set back, and is over. Clocks of nodes may differ a little."""
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ def back_off(vmi: VMI, now: datetime) -> BackOff | None:
     if vmi.attempt == 0 or not ended_early(vmi) or not ended:
         return None
     until = parse_time(ended) + timedelta(seconds=PAUSES.delay(vmi.attempt, vmi.uid))
-    return BackOff(vmi, until) if until > now else None
+    return BackOff(vmi, until) if now < until <= now + LONGEST else None
 
 
 def describe_end(vmi: VMI) -> str:

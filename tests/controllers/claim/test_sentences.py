@@ -402,6 +402,11 @@ RUNS_APPLICATION = a_claim(application=APPLICATION, status=bound_status("m"))
         pytest.param(snapshot(bound(seconds=0.2), claimed_vm(), health=UNHEALTHY), 0.1, id="its VM just woke up"),
         pytest.param(snapshot(bound(seconds=2), claimed_vm(), health=UNHEALTHY), 0.5, id="its VM is not healthy yet"),
         pytest.param(
+            snapshot(bound(seconds=-3600), claimed_vm(), health=UNHEALTHY),
+            2,
+            id="its VM was bound before the clock was set back",
+        ),
+        pytest.param(
             pending(snapshot(bound("m", "Resumed", seconds=40), claimed_vm(activated=True), health=UNHEALTHY)),
             2,
             id="its VM is not healthy for long",

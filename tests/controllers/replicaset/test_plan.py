@@ -183,6 +183,16 @@ def test_adoption_and_release(observed: ReplicaSetSnapshot, expected: list[Any])
             "the more went before, the longer the pause",
         ),
         row(
+            snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=-60)),
+            [],
+            "the clock of its node may be ahead by a minute",
+        ),
+        row(
+            snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=-3600)),
+            [("Delete", "a"), ("Create", FIRST, 2)],
+            "one that ended before the clock was set back waits no longer",
+        ),
+        row(
             snapshot(1, ended("a", attempt=6, ran=300)),
             [("Delete", "a"), ("Create", FIRST)],
             "one that ran for a while ends the row",

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from defaulter.json_paths import Path, format_path
+from defaulter.json_paths import Path
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at
 
 MAX_DOCUMENTS = 256

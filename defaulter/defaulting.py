@@ -47,7 +47,7 @@ from defaulter.instancetypes import (
     apply_specs,
     collapse,
 )
-from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
+from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, add_devices, set_kubevirt_defaults, with_input_device
 from defaulter.libvirt_cache import LibvirtCache, LibvirtChoices
 from defaulter.libvirt_defaults import LibvirtDefaults
@@ -59,7 +59,7 @@ from defaulter.superseded import warnings as superseded_warnings
 from defaulter.undefaulted import fields_left_to_libvirt, interfaces_without_mac, pci_address_warnings
 from defaulter.vm_paths import VMLocation, is_libvirt_vm, locate, opted_out
 from defaulter.xml import Element
-from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced, typed
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from defaulter.json_paths import Path, format_path
-from poolhouse.api.apimachinery.problem import Problem
+from defaulter.json_paths import Path
+from poolhouse.api.apimachinery.problem import Problem, format_path
 
 
 class FieldError(NamedTuple):

@@ -11,14 +11,13 @@ from defaulter import xml
 from defaulter.defaulting import VMRequest, set_defaults
 from defaulter.errors import InvalidDocument, LibvirtFailed, LibvirtUnavailable, MalformedBody
 from defaulter.instancetypes import MatchedSpecs
-from defaulter.json_paths import format_path
 from defaulter.kubevirt_defaults import ClusterConfig
 from defaulter.libvirt_cache import LibvirtCache
 from defaulter.limits import excessive_sizes
 from defaulter.nodes import CPUs, MachineTypes
 from defaulter.structure import readable
 from defaulter.worker_protocol import Response
-from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.service import strict_json

@@ -14,11 +14,6 @@ def parse_path(dotted: str) -> Path:
     return tuple(dotted.split(".")) if dotted else ()
 
 
-def format_path(path: Path) -> str:
-    """The path in the form of API servers: `spec.domain.devices.disks[0].disk.bus`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")
-
-
 def is_unset(value: Any) -> bool:
     """Whether a Go client omits the value: it is absent, an empty string or the number 0."""
     return value is None or value == "" or (value == 0 and not isinstance(value, bool))

@@ -17,7 +17,7 @@ from defaulter.cluster_values import MACHINE_TYPE, is_machine_type_of_cluster, m
 from defaulter.error_paths import find_error_path
 from defaulter.errors import DomainRejected, FieldError, InvalidDocument, LibvirtUnavailable
 from defaulter.fields import ARCHITECTURES, CPU_FEATURES, DEVICES, DOMAIN, HOST_CPUS, INTERFACES
-from defaulter.json_paths import DocumentEditor, Path, format_path
+from defaulter.json_paths import DocumentEditor, Path
 from defaulter.kubevirt_defaults import ClusterConfig, with_input_device
 from defaulter.libvirt_cache import Choice, LibvirtCache, LibvirtChoices, cache_key
 from defaulter.limits import MAX_LIST_ENTRIES
@@ -33,6 +33,7 @@ from defaulter.version_differences import find_limited, find_replacements
 from defaulter.vm_paths import PCI_SLOT_COUNT, VMLocation, places_on_root_complex
 from defaulter.vmi_spec import alias, architecture, has_root_ports, is_emulated, memory_bytes, virtio_model
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kubevirt.versions import READS_BACK_WITHOUT_PLACEHOLDERS, Release
 

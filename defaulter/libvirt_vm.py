@@ -13,12 +13,13 @@ from typing import Any
 from defaulter import identity, validation, xml
 from defaulter.domain import NAME, PLACEHOLDER_UUID
 from defaulter.errors import DomainRejected, FieldError
-from defaulter.json_paths import Path, format_path
+from defaulter.json_paths import Path
 from defaulter.libvirt_merge import our_alias
 from defaulter.libvirt_placeholders import complete
 from defaulter.libvirt_schema import DEVICES, DOMAIN, ElementSchema, Value
 from defaulter.limits import MAX_LIST_ENTRIES
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 SPEC: Path = ("spec", "domain")

@@ -15,9 +15,9 @@ from typing import Any
 import orjson
 
 from defaulter.errors import FieldError
-from defaulter.json_paths import Path, format_path, parse_path
+from defaulter.json_paths import Path, parse_path
 from defaulter.vm_paths import locate
-from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 

@@ -27,7 +27,7 @@ from defaulter.field_record import (
     with_record,
     without,
 )
-from defaulter.json_paths import DocumentEditor, Path, format_path
+from defaulter.json_paths import DocumentEditor, Path
 from defaulter.kubevirt_defaults import ClusterConfig, set_kubevirt_defaults
 from defaulter.machine_types import is_version_of
 from defaulter.stored_values import fill_stored_values
@@ -35,6 +35,7 @@ from defaulter.structure import readable
 from defaulter.undefaulted import CLUSTER_INDEPENDENT, fields_left_to_libvirt
 from defaulter.vm_paths import VMLocation, locate, opted_out
 from defaulter.vmi_spec import addresses, architecture
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced
 
 ANY_CLUSTER = ClusterConfig()

@@ -7,12 +7,13 @@ Only libvirt can tell which addresses a VM with a bridge may have, so that addre
 from collections.abc import Iterator
 from dataclasses import replace
 
-from defaulter.json_paths import DocumentEditor, Path, format_path, is_unset
+from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.kubevirt_defaults import ClusterConfig, MACPolicy, set_kubevirt_defaults
 from defaulter.machine_types import is_canonical
 from defaulter.vm_paths import VMLocation, locate, opted_out, places_on_root_complex
 from defaulter.vmi_spec import disk_kind, holds_addresses, is_emulated, may_have_bridge
 from poolhouse.api.apimachinery.counting import join_first
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 ACPI: Path = ("domain", "features", "acpi", "enabled")

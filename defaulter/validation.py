@@ -12,10 +12,11 @@ from typing import Any
 from defaulter.codecs import MAC, PCI, is_xml_text, normalize_address
 from defaulter.errors import FieldError
 from defaulter.fields import CPU_FEATURES, DEVICES, DISKS, DOMAIN, HOST_CPUS, INTERFACES
-from defaulter.json_paths import Path, format_path, is_unset, parse_path
+from defaulter.json_paths import Path, is_unset, parse_path
 from defaulter.limits import excessive_values
 from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated
 from defaulter.walker import iter_values, list_devices
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 
 LAST_PCI_BUS = 31

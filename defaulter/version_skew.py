@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from defaulter.machine_types import Notation, newest_by_notation
 from defaulter.nodes import Node
-from poolhouse.api.kubevirt.versions import HYPERVISORS, Release
+from poolhouse.api.kubevirt.versions import HYPERVISORS, Release, dotted
 
 if TYPE_CHECKING:
     from defaulter.messages import Version
@@ -42,7 +42,7 @@ def newer_than_nodes(ours: Version, nodes: Iterable[Node], release: Release | No
     built_with = HYPERVISORS.get(release) if release is not None else None
     found, compared = _by_machine_types(ours.machines, nodes)
     if built_with is not None:
-        named = ".".join(map(str, release or ()))
+        named = dotted(release or ())
         found += _by_release("libvirt", (ours.libvirt,), built_with.libvirt, named)
         others = (version for architecture, version in ours.qemu.items() if architecture not in compared)
         found += _by_release("qemu", others, built_with.qemu, named)

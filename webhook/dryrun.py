@@ -15,12 +15,12 @@ from defaulter.contract import (
     UndecidedDocument,
     excessive_sizes,
 )
-from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.unstructured import at, typed
 from poolhouse.api.kinds import by_gvk
 from poolhouse.api.kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_subdomain
 from poolhouse.api.kinds.kind import Kind
-from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC, format_steps
+from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC
 from poolhouse.api.kubevirt.fields import unknown_fields as unknown_kubevirt_fields
 from poolhouse.runtime import access_review
 from poolhouse.runtime.api import Api
@@ -207,7 +207,7 @@ def _with_nearest(target: Target, problem: Problem) -> Problem:
     type_name = KUBEVIRT_TYPES.get(target.resource.kind) if target.kind is None else None
     spec = target.document.get("spec")
     for field in unknown_kubevirt_fields(spec, type_name, ("spec",)) if type_name is not None else ():
-        if field.nearest and format_steps(field.path) == problem.path:
+        if field.nearest and format_path(field.path) == problem.path:
             return Problem(problem.path, f'{problem.message}; did you mean "{field.nearest}"?')
     return problem
 

@@ -7,7 +7,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds.kubevirt_snapshots import VM_SNAPSHOT
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.kubevirt.versions import IN_PLACE_RESTORE, SNAPSHOT
+from poolhouse.api.kubevirt.versions import IN_PLACE_RESTORE, SNAPSHOT, dotted
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from webhook.api_errors import cause_of
@@ -53,6 +53,6 @@ def describe_support(served: bool, settings: ClusterSettings | None) -> str:
     if not settings.enables(SNAPSHOT):
         return f"KubeVirt's feature gate {SNAPSHOT.name} is off: no VM is updated until it is on"
     if settings.release < IN_PLACE_RESTORE:
-        needed = ".".join(map(str, IN_PLACE_RESTORE))
+        needed = dotted(IN_PLACE_RESTORE)
         return f"`rollout undo --restore-snapshots` needs KubeVirt {needed} or later"
     return ""

@@ -4,14 +4,13 @@
 field without counterpart refuses the import unless the user drops it.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at, value_text
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
 from poolhouse.runtime.resource import Resource
 
@@ -49,13 +48,9 @@ class Change:
     note: str = ""
 
     def __str__(self) -> str:
-        before = "not set" if self.before is None else _shown(self.before)
-        after = f"{self.to}: {_shown(self.after)}" if self.to else "left out"
+        before = "not set" if self.before is None else value_text(self.before)
+        after = f"{self.to}: {value_text(self.after)}" if self.to else "left out"
         return f"{self.path}: {before} -> {after}" + (f" ({self.note})" if self.note else "")
-
-
-def _shown(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

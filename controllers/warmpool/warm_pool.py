@@ -2,7 +2,6 @@
 
 import copy
 import hashlib
-import json
 from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -24,7 +23,7 @@ from poolhouse.api.kinds.reference_authors import Author, read_record
 from poolhouse.api.kinds.warmpool import WARM_POOL, WarmPoolSpec, WarmPoolStatus
 from poolhouse.api.kubevirt.data_source_references import references
 from poolhouse.api.kubevirt.fields import VM_SPEC
-from poolhouse.api.kubevirt.meaning import canonical
+from poolhouse.api.kubevirt.meaning import canonical, text_of
 from poolhouse.api.kubevirt.own_namespace import without_own_namespace
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.runtime.store import Store
@@ -34,12 +33,12 @@ _NOT_HASHED = ("name", "weight")
 
 
 def _v1(spec: Any, namespace: str) -> str:
-    return _json(spec)
+    return text_of(spec)
 
 
 def _v2(spec: Any, namespace: str) -> str:
     """Specs that mean the same to KubeVirt have equal texts. The fields of an EC2 template have no type."""
-    return _json(canonical(spec, VM_SPEC))
+    return text_of(canonical(spec, VM_SPEC))
 
 
 def _v3(spec: Any, namespace: str) -> str:
@@ -51,13 +50,9 @@ HASH_ALGORITHMS: dict[str, Callable[[Any, str], str]] = {"v1": _v1, "v2": _v2, "
 pool makes it once for all of its placements and VMs."""
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def hash_text(text: str, placement: Mapping[str, Any] | None) -> str:
     where = {key: value for key, value in (placement or {}).items() if key not in _NOT_HASHED and value}
-    return hashlib.sha256(f"[{text},{_json(where)}]".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"[{text},{text_of(where)}]".encode()).hexdigest()[:12]
 
 
 def template_hash(spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> str:
@@ -204,7 +199,7 @@ class WarmPool(ObjectView):
         """The text of the template, and of the agent that its VMs have, which this version of the algorithm hashes."""
         if version not in self._texts:
             text, agent = HASH_ALGORITHMS[version](self._hashed, self.namespace), self.spec.agent
-            self._texts[version] = text if agent is None else f"{text},{_json(_non_defaults(agent))}"
+            self._texts[version] = text if agent is None else f"{text},{text_of(_non_defaults(agent))}"
         return self._texts[version]
 
     @cached_property

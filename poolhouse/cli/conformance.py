@@ -14,7 +14,7 @@ from poolhouse.api.kubevirt.behaviours import BEHAVIOURS
 from poolhouse.api.kubevirt.behaviours.steps import Behaviour
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.api.kubevirt.live_updates import is_live_update
-from poolhouse.api.kubevirt.versions import Release
+from poolhouse.api.kubevirt.versions import dotted
 from poolhouse.cli.cluster import Cluster, cluster_options_without
 from poolhouse.cli.output import echo, echo_block, is_structured, output_option, print_structured, style
 from poolhouse.cli.parameters import Duration
@@ -83,7 +83,7 @@ def select(only: Iterable[str]) -> list[Behaviour]:
 def _print_list(output: str, chosen: list[Behaviour]) -> None:
     if is_structured(output):
         rows = [
-            {"name": e.name, "what": e.what, "why": e.why, "guest": e.guest, "since": _text(e.since)} for e in chosen
+            {"name": e.name, "what": e.what, "why": e.why, "guest": e.guest, "since": dotted(e.since)} for e in chosen
         ]
         print_structured(output, rows)
         return
@@ -95,10 +95,6 @@ def _print_line(result: Result) -> None:
     outcome = style(result.outcome.ljust(8), COLOURS[result.outcome])
     message = f": {result.message}" if result.message else ""
     echo(Styled(outcome + escaped(f" {result.name}{message}")))
-
-
-def _text(release: Release) -> str:
-    return ".".join(map(str, release))
 
 
 async def check(
@@ -131,7 +127,7 @@ def _skipped(behaviour: Behaviour, settings: ClusterSettings, *, guests: bool) -
     if behaviour.guest and not guests:
         return Result(behaviour.name, "skipped", "it needs a running VM")
     if settings.release is not None and settings.release < behaviour.since:
-        return Result(behaviour.name, "skipped", f"it exists since KubeVirt {_text(behaviour.since)}")
+        return Result(behaviour.name, "skipped", f"it exists since KubeVirt {dotted(behaviour.since)}")
     if behaviour.gate is not None and settings.release is not None and not settings.enables(behaviour.gate):
         return Result(behaviour.name, "skipped", f"KubeVirt's feature gate {behaviour.gate.name} is off")
     if behaviour.live and settings.release is not None and not is_live_update(settings):

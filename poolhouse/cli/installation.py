@@ -12,7 +12,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.documentation import CERTIFICATES, EMERGENCY, ERRORS, INSTALL
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
-from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, parse_release
+from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, dotted, parse_release
 from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, webhook
 from poolhouse.runtime.errors import ApiError, WebhookFailed
 
@@ -80,7 +80,7 @@ def _kubernetes(installation: Installation) -> Iterator[tuple[bool, str]]:
         yield False, "the version of Kubernetes could not be seen"
     else:
         old = release < OLDEST_KUBERNETES
-        problem = f" is older than {_text(OLDEST_KUBERNETES)}, which Poolhouse needs" if old else ""
+        problem = f" is older than {dotted(OLDEST_KUBERNETES)}, which Poolhouse needs" if old else ""
         yield old, f"Kubernetes {text}{problem}"
 
 
@@ -92,7 +92,7 @@ def _kubevirt(installation: Installation) -> Iterator[tuple[bool, str]]:
         yield False, f"KubeVirt {text}" if text else "the version of KubeVirt could not be seen"
     else:
         tried = OLDEST <= settings.release <= NEWEST
-        problem = "" if tried else f" is not one of the supported releases {_text(OLDEST)} to {_text(NEWEST)}"
+        problem = "" if tried else f" is not one of the supported releases {dotted(OLDEST)} to {dotted(NEWEST)}"
         yield not tried, f"KubeVirt {text}{problem}"
 
 
@@ -181,7 +181,3 @@ def _selects(rule: Json, group: str, plural: str) -> bool:
 
 
 INSTALLATION_CHECKS: tuple[Callable[[Facts, Installation], Check], ...] = (certificates, versions, apis, other_webhooks)
-
-
-def _text(release: Release) -> str:
-    return ".".join(map(str, release))

@@ -10,7 +10,7 @@ import click
 
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.apimachinery.unstructured import Json, value_text
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.command_group import CommandGroup
 from poolhouse.cli.completion import complete_names
@@ -271,6 +271,4 @@ def _source(setting: Json) -> str:
 
 
 def _format(value: Any) -> str:
-    from poolhouse.api.migrationpolicies.effective_settings import value_text
-
     return "-" if value is None else value_text(value)

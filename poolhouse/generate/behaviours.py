@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from poolhouse.api.kubevirt.behaviours import BEHAVIOURS
+from poolhouse.api.kubevirt.versions import dotted
 
 
 def page() -> str:
@@ -16,5 +17,5 @@ def _page() -> Iterator[str]:
     yield from ("", "| Name | Behaviour | What Poolhouse needs it for | Guest | Since |")
     yield "| --- | --- | --- | --- | --- |"
     for each in BEHAVIOURS:
-        since = ".".join(map(str, each.since))
+        since = dotted(each.since)
         yield f"| `{each.name}` | {each.what} | {each.why} | {'yes' if each.guest else 'no'} | {since} |"

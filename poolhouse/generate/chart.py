@@ -110,31 +110,27 @@ def _rights() -> Json:
     return {
         "services": {
             service: {
-                "cluster": _rules(rbac.CLUSTER_RULES.get(service, ())),
-                "namespace": _rules((*rbac.NAMESPACE_RULES.get(service, ()), *rbac.SERVING_CERTIFICATE_RULES)),
+                "cluster": rbac.rules_of(rbac.CLUSTER_RULES.get(service, ())),
+                "namespace": rbac.rules_of((*rbac.NAMESPACE_RULES.get(service, ()), *rbac.SERVING_CERTIFICATE_RULES)),
             }
             for service in SERVICES
         },
-        "authority": {"cluster": _rules(rbac.CA_RULES), "namespace": _rules(rbac.CA_SECRET_RULES)},
+        "authority": {"cluster": rbac.rules_of(rbac.CA_RULES), "namespace": rbac.rules_of(rbac.CA_SECRET_RULES)},
         "agentCertificates": {
-            "namespace": _rules(agent_certificates.AUTHORITY_RULES),
-            "issued": _rules(agent_certificates.CERTIFICATE_RULES),
+            "namespace": rbac.rules_of(agent_certificates.AUTHORITY_RULES),
+            "issued": rbac.rules_of(agent_certificates.CERTIFICATE_RULES),
         },
-        "analysisJobs": {"cluster": _rules(rbac.ANALYSIS_JOB_RULES)},
-        "readDomains": _rules(domain_reads.RULES),
+        "analysisJobs": {"cluster": rbac.rules_of(rbac.ANALYSIS_JOB_RULES)},
+        "readDomains": rbac.rules_of(domain_reads.RULES),
         "virtualNode": {
-            "cluster": _rules(virtual_node.rules(virtual_node.CHART_NODE)),
-            "leases": _rules(virtual_node.lease_rules(virtual_node.CHART_NODE)),
-            "authentication": _rules(virtual_node.AUTHENTICATION_RULES),
+            "cluster": rbac.rules_of(virtual_node.rules(virtual_node.CHART_NODE)),
+            "leases": rbac.rules_of(virtual_node.lease_rules(virtual_node.CHART_NODE)),
+            "authentication": rbac.rules_of(virtual_node.AUTHENTICATION_RULES),
         },
-        "retire": {"cluster": _rules(rbac.UNINSTALL_RULES)},
+        "retire": {"cluster": rbac.rules_of(rbac.UNINSTALL_RULES)},
         "users": [view, edit],
-        "everyone": _rules(rbac.LEADER_RULES),
+        "everyone": rbac.rules_of(rbac.LEADER_RULES),
     }
-
-
-def _rules(grants: Iterable[rbac.PolicyRule]) -> list[Json]:
-    return [grant.rule() for grant in grants]
 
 
 def _configurations(kinds: Iterable[Kind]) -> list[Json]:

@@ -340,7 +340,7 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
 def health_role(namespace: str = meta.NAMESPACE) -> list[Json]:
     """A role by which every user sees whether the controllers work: an outage concerns all of them."""
     metadata = {"name": account_name("health"), "namespace": namespace, "labels": _labels()}
-    role = {"metadata": metadata, "rules": _rules(LEADER_RULES)}
+    role = {"metadata": metadata, "rules": rules_of(LEADER_RULES)}
     found = _role_and_binding("", role, {"namespace": namespace}, "health", namespace)
     group = {"kind": "Group", "name": "system:authenticated", "apiGroup": "rbac.authorization.k8s.io"}
     return [found[0], {**found[1], "subjects": [group]}]
@@ -348,7 +348,7 @@ def health_role(namespace: str = meta.NAMESPACE) -> list[Json]:
 
 def _cluster_role(service: str, namespace: str, rules: Iterable[PolicyRule]) -> list[Json]:
     name = account_name(service)
-    role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": _rules(rules)}
+    role = {"metadata": {"name": name, "labels": _labels(service)}, "rules": rules_of(rules)}
     return [
         {
             "apiVersion": "v1",
@@ -365,7 +365,7 @@ def namespace_role(
 ) -> list[Json]:
     """The role of a service in a namespace, and its binding."""
     metadata = {"name": account_name(service), "labels": _labels(service), "namespace": namespace}
-    document = {"metadata": metadata, "rules": _rules(rules)}
+    document = {"metadata": metadata, "rules": rules_of(rules)}
     return _role_and_binding("", document, {"namespace": namespace}, service, account_namespace)
 
 
@@ -385,7 +385,7 @@ def _role_and_binding(scope: str, role: Json, here: Json, service: str, namespac
     ]
 
 
-def _rules(grants: Iterable[PolicyRule]) -> list[Json]:
+def rules_of(grants: Iterable[PolicyRule]) -> list[Json]:
     return [grant.rule() for grant in grants]
 
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from poolhouse.api.kubevirt.versions import dotted
 from poolhouse.stack.components import Echo, StackError
 from poolhouse.stack.go_build import go_build
 from poolhouse.stack.lock import prepare_alone
@@ -114,12 +115,12 @@ def why_unusable(
         if version is None:
             return f"{name} is missing in {directory} or does not run"
         if version < MINIMUM_VERSIONS[name]:
-            return f"{name} is {_dotted(version)}, and {_dotted(MINIMUM_VERSIONS[name])} is the minimum version"
+            return f"{name} is {dotted(version)}, and {dotted(MINIMUM_VERSIONS[name])} is the minimum version"
         versions[name] = version
     apiserver = versions["kube-apiserver"]
     for name in needed:
         if name.startswith("kube-") and versions[name] != apiserver:
-            return f"kube-apiserver is {_dotted(apiserver)} and {name} {_dotted(versions[name])}"
+            return f"kube-apiserver is {dotted(apiserver)} and {name} {dotted(versions[name])}"
     return None
 
 
@@ -137,10 +138,6 @@ def parse_version(text: str) -> Version | None:
     """Returns the first version in a program's output, such as `Kubernetes v1.34.4` or `etcd Version: 3.6.4`."""
     found = re.search(r"v?(\d+)\.(\d+)\.\d+", text)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def _dotted(version: Version) -> str:
-    return ".".join(map(str, version))
 
 
 def cache_dir() -> Path:

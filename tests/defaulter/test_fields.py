@@ -9,10 +9,10 @@ import yaml
 from defaulter import xml
 from defaulter.contract import forbidden_changes, undefaulted_fields
 from defaulter.fields import DEVICES, DOMAIN, DeviceList, Field, Side
-from defaulter.json_paths import format_path
 from defaulter.vmi_spec import alias, is_emulated
 from defaulter.walker import decode, iter_values, list_devices
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.problem import format_path
 from tests.defaulter.builders import inner
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.goldens import FOLDER, NAMES, asked, given, shown

@@ -4,7 +4,8 @@ from copy import deepcopy
 
 import pytest
 
-from defaulter.json_paths import DocumentEditor, format_path
+from defaulter.json_paths import DocumentEditor
+from poolhouse.api.apimachinery.problem import format_path
 
 
 def test_filling_never_changes_the_original() -> None:

@@ -8,8 +8,8 @@ import pytest
 
 from defaulter.codecs import BYTES, COUNT
 from defaulter.fields import DEVICES, DOMAIN
-from defaulter.json_paths import format_path
 from defaulter.limits import NUMBERS, Limit, excessive_values
+from poolhouse.api.apimachinery.problem import format_path
 from tests.defaulter.builders import Json
 
 

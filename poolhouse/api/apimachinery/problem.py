@@ -12,3 +12,8 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.message}" if self.path else self.message
+
+
+def format_path(path: tuple[str | int, ...]) -> str:
+    """The path in the form of API servers: `spec.domain.devices.disks[0].disk.bus`."""
+    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -3,6 +3,7 @@
 The schema reports missing values and wrong types, so that checks can ignore them.
 """
 
+import json
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -22,6 +23,11 @@ def at(value: Any, *path: str | int) -> Any:
         else:
             return None
     return value
+
+
+def value_text(value: Any) -> str:
+    """The value as it is in a manifest."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def typed(kind: type[_T], value: Any, *path: str | int) -> _T | None:

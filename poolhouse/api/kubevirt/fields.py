@@ -362,8 +362,3 @@ def unknown_fields(value: Any, type_name: str, path: tuple[str | int, ...] = ())
             for index, item in items:
                 here = (*path, name) if index is None else (*path, name, index)
                 yield from unknown_fields(item, known[name], here)
-
-
-def format_steps(path: tuple[str | int, ...]) -> str:
-    """The path in the form of API servers: `spec.domain.devices.disks[0].name`."""
-    return "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in path).removeprefix(".")

@@ -81,7 +81,7 @@ def shown_disks(spec: Json, status: Json) -> Devices:
 
 def live_devices(meaning: Json) -> tuple[LiveDevice, ...]:
     """The devices of a VMI spec, in which each meaning has one spelling, for `may_follow`."""
-    networks, disks = _by_name(meaning, "networks"), _by_name(meaning, "domain", "devices", "disks")
+    networks, disks = by_name(meaning, "networks"), by_name(meaning, "domain", "devices", "disks")
     nics = (
         LiveDevice(
             f"NIC {nic.get('name')}",
@@ -126,11 +126,11 @@ def without_devices(spec: Json) -> Json:
 
 def mark_absent(spec: Json, before: Json) -> Json:
     """A VMI spec in which the NICs that a running VM loses have `state: absent`. KubeVirt unplugs no others."""
-    present = _by_name(spec, "domain", "devices", "interfaces")
+    present = by_name(spec, "domain", "devices", "interfaces")
     lost = [nic for nic in _live_nics(before) if str(nic.get("name")) not in present and nic.get("bridge") is not None]
     if not lost:
         return spec
-    networks, kept = _by_name(before, "networks"), _by_name(spec, "networks")
+    networks, kept = by_name(before, "networks"), by_name(spec, "networks")
     kept |= {name: networks[name] for nic in lost if (name := str(nic["name"])) not in kept}
     nics = [*present.values(), *({**nic, "state": ABSENT} for nic in lost)]
     return _with_devices({**spec, "networks": list(kept.values())}, interfaces=nics)
@@ -152,7 +152,7 @@ def _live_nics(spec: Json | None) -> Iterator[Json]:
 
 
 def _live_volumes(spec: Json | None) -> Iterator[Json]:
-    disks = _by_name(spec, "domain", "devices", "disks")
+    disks = by_name(spec, "domain", "devices", "disks")
     for _, volume in entries(spec, "volumes"):
         disk = disks.get(str(volume.get("name")))
         if disk is not None and is_hotpluggable(volume) and _is_pluggable(disk):
@@ -198,7 +198,7 @@ def _without_empty(spec: Json) -> Json:
     return {**{name: each for name, each in spec.items() if each != []}, "domain": domain}
 
 
-def _by_name(spec: Json | None, *path: str) -> dict[str, Json]:
+def by_name(spec: Json | None, *path: str) -> dict[str, Json]:
     return {str(item.get("name")): item for _, item in entries(spec, *path)}
 
 

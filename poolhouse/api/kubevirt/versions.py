@@ -14,6 +14,11 @@ from typing import Literal
 Release = tuple[int, int]
 """major and minor version"""
 
+
+def dotted(release: tuple[int, ...]) -> str:
+    return ".".join(map(str, release))
+
+
 RELEASES: tuple[Release, ...] = ((1, 5), (1, 6), (1, 7), (1, 8), (1, 9))
 OLDEST, NEWEST = RELEASES[0], RELEASES[-1]
 MAIN: Release = (1, 10)

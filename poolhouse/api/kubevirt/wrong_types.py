@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.quantity import to_fraction
-from poolhouse.api.kubevirt.fields import Field, declared_fields, format_steps
+from poolhouse.api.kubevirt.fields import Field, declared_fields
 
 Path = tuple[str | int, ...]
 
@@ -29,7 +30,7 @@ class WrongType:
 
     @property
     def field(self) -> str:
-        return format_steps(self.path)
+        return format_path(self.path)
 
     @property
     def found_type(self) -> str:

@@ -4,13 +4,12 @@
 drop the settings that they do not have.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at, value_text
 from poolhouse.api.kubevirt import cluster_settings
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.versions import (
@@ -98,11 +97,6 @@ def excerpt(kubevirt: Json) -> Json:
     found = cluster_settings.excerpt(kubevirt)
     migrations = at(kubevirt, "spec", "configuration", "migrations")
     return {**found, "spec": {"configuration": {**found["spec"]["configuration"], "migrations": migrations}}}
-
-
-def value_text(value: Any) -> str:
-    """The value as it is in a manifest."""
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 @dataclass(frozen=True)

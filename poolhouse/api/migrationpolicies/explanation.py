@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json, at, value_text
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.migrationpolicies import precedence
-from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations, effective_settings, value_text
+from poolhouse.api.migrationpolicies.effective_settings import ClusterMigrations, effective_settings
 from poolhouse.api.migrationpolicies.expiry import expires_at, is_expired
 from poolhouse.api.migrationpolicies.precedence import (
     ANY,

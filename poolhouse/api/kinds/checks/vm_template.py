@@ -4,12 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.metadata import is_subdomain, label_problems
 from poolhouse.api.kinds.validation import child_path, quoted
-from poolhouse.api.kubevirt.fields import VM_SPEC, format_steps, unknown_fields
+from poolhouse.api.kubevirt.fields import VM_SPEC, unknown_fields
 
 _CONTROLLER_LABELS = (meta.POOL, meta.WARM_POOL, meta.REVISION, meta.ORDINAL, *meta.PROTECTED_LABELS)
 _LONGEST_POSTFIX = "-2147483647"
@@ -81,7 +81,7 @@ def _other_namespace(document: Json, path: tuple[str | int, ...]) -> Iterator[Pr
     if namespace and own and namespace != own:
         created = "disks" if "dataVolumeTemplates" in path else "VMs"
         message = f"is {quoted(namespace)}, but {created} are created in the namespace of this object, {quoted(own)}"
-        yield Problem(f"{format_steps(path)}.metadata.namespace", message)
+        yield Problem(f"{format_path(path)}.metadata.namespace", message)
 
 
 def template_label_problems(value: Any, path: str) -> Iterator[Problem]:

@@ -11,11 +11,11 @@ from defaulter import xml
 from defaulter.contract import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.domain import add_controllers, add_device, add_video, drive_letters
 from defaulter.fields import DISKS, INPUTS, INTERFACES, RNG, SOUND, VIDEO, WATCHDOG, DeviceList
-from defaulter.json_paths import format_path
 from defaulter.pci_addresses import assign_pci_addresses, hotplug_ports
 from defaulter.vmi_spec import is_emulated, turned_off, virtio_model
 from defaulter.walker import iter_values, list_devices
 from defaulter.xml import Element
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kubevirt.versions import TERMINATE

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, without_nulls
-from poolhouse.api.kubevirt.live_devices import ABSENT, HOTPLUG_BUSES, VOLUME_SOURCES, is_hotpluggable
+from poolhouse.api.kubevirt.live_devices import ABSENT, HOTPLUG_BUSES, VOLUME_SOURCES, by_name, is_hotpluggable
 
 POD_NETWORK = ("", "on the pod network")
 NIC = "nic "
@@ -55,7 +55,7 @@ def nic_hashes(spec: Json) -> tuple[tuple[str, str], ...]:
     """The name of each NIC with a hash of its fields that need a restart: all but its state and its Multus network."""
     networks = {str(network.get("name")): network for _, network in entries(spec, "networks")}
     found = []
-    for name, nic in _by_name(spec, "domain", "devices", "interfaces").items():
+    for name, nic in by_name(spec, "domain", "devices", "interfaces").items():
         network = dict(networks.get(name) or {})
         if isinstance(network.get("multus"), dict):
             network["multus"] = {key: value for key, value in network["multus"].items() if key != "networkName"}
@@ -80,7 +80,7 @@ def plan_vmi(template: Json, vmi: Json, status: Json) -> Json:
     disks = _follow_disks(template, vmi, names, {volume["name"] for volume in volumes if is_hotpluggable(volume)})
     nics = [nic for nic in _follow_nics(template, vmi) if nic.get("state") != ABSENT or _is_reported(nic, status)]
     named = {nic.get("name") for nic in nics}
-    networks = {**_by_name(template, "networks"), **_by_name(vmi, "networks")}
+    networks = {**by_name(template, "networks"), **by_name(vmi, "networks")}
     wanted: Json = {"volumes": volumes, "networks": [networks[name] for name in networks if name in named]}
     devices = {"disks": disks, "interfaces": nics}
     patch = {name: value for name, value in wanted.items() if value != (vmi.get(name) or [])}
@@ -110,7 +110,7 @@ def add_volume(spec: Json, options: Json) -> Json:
 
 def remove_volume(spec: Json, name: str) -> Json:
     """The merge patch of a VMI spec by a request `removevolume`. Raises `ValueError` if virt-api refuses it."""
-    volume = _by_name(spec, "volumes").get(name)
+    volume = by_name(spec, "volumes").get(name)
     if volume is None:
         raise ValueError(f"Unable to remove volume [{name}] because it does not exist")
     if not is_hotpluggable(volume):
@@ -122,8 +122,8 @@ def remove_volume(spec: Json, name: str) -> Json:
 
 def plan_vm(template: Json, vmi: Json | None, status: Json) -> Json:
     """The merge patch of the template's spec that removes absent NICs which are unplugged; empty if there is none."""
-    plugged = _by_name(vmi or {}, "domain", "devices", "interfaces")
-    nics = list(_by_name(template, "domain", "devices", "interfaces").values())
+    plugged = by_name(vmi or {}, "domain", "devices", "interfaces")
+    nics = list(by_name(template, "domain", "devices", "interfaces").values())
     kept = [
         nic for nic in nics if nic.get("state") != ABSENT or nic.get("name") in plugged or _is_reported(nic, status)
     ]
@@ -135,7 +135,7 @@ def plan_vm(template: Json, vmi: Json | None, status: Json) -> Json:
 
 
 def _follow_volumes(template: Json, vmi: Json, status: Json) -> list[Json]:
-    wanted, present = _by_name(template, "volumes"), _by_name(vmi, "volumes")
+    wanted, present = by_name(template, "volumes"), by_name(vmi, "volumes")
 
     def stays(name: str, volume: Json) -> bool:
         now = wanted.get(name)
@@ -153,7 +153,7 @@ def _follow_volumes(template: Json, vmi: Json, status: Json) -> list[Json]:
 
 
 def _follow_disks(template: Json, vmi: Json, volumes: set[Any], hotpluggable: set[Any]) -> list[Json]:
-    wanted, present = (_by_name(spec, "domain", "devices", "disks") for spec in (template, vmi))
+    wanted, present = (by_name(spec, "domain", "devices", "disks") for spec in (template, vmi))
     gone = {name for name in present if name not in volumes and present[name].get("cdrom") is None}
     added = [disk for name, disk in wanted.items() if name in hotpluggable and name not in present]
     for disk in added:
@@ -179,7 +179,7 @@ def _check(disk: Json) -> None:
 
 
 def _follow_nics(template: Json, vmi: Json) -> Iterator[Json]:
-    wanted, present = (_by_name(spec, "domain", "devices", "interfaces") for spec in (template, vmi))
+    wanted, present = (by_name(spec, "domain", "devices", "interfaces") for spec in (template, vmi))
     for name, nic in present.items():
         state = wanted.get(name, nic).get("state")
         changed = state != nic.get("state") and nic.get("state") != ABSENT
@@ -196,10 +196,6 @@ def _with_state(nic: Json, state: Any) -> Json:
 
 def _is_reported(nic: Mapping[str, Any], status: Json) -> bool:
     return any(each.get("name") == nic.get("name") for _, each in entries(status, "interfaces"))
-
-
-def _by_name(spec: Json, *path: str) -> dict[str, Json]:
-    return {str(item.get("name")): item for _, item in entries(spec, *path)}
 
 
 def _hash(value: Any) -> str:

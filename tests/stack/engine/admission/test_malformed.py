@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from poolhouse.api.apimachinery.problem import format_path
 from poolhouse.api.apimachinery.unstructured import replaced
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.api.kubevirt.fields import format_steps
 from poolhouse.stack.engine.admission.server import VMIS, WEBHOOKS, InvalidReview, answer
 from tests.fuzz.mutations import at_path, mutate, paths
 
@@ -86,7 +86,7 @@ def test_a_wrong_type_at_each_path_is_refused_with_the_path(path: str) -> None:
                 found = review(path, replaced(document, wrong, *place), old, operation)
                 assert not found["allowed"], (place, wrong)
                 fields = [cause["field"] for cause in found["status"]["details"]["causes"]]
-                assert (found["status"]["code"], fields) == (422, [format_steps(place)]), (place, wrong)
+                assert (found["status"]["code"], fields) == (422, [format_path(place)]), (place, wrong)
 
 
 @pytest.mark.parametrize("path", HARDWARE_WEBHOOKS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from socket import SOCK_STREAM, gaierror, getaddrinfo
@@ -184,8 +184,8 @@ class _Stream(httpcore.NetworkStream):
 
 
 class _Backend(httpcore.NetworkBackend):
-    def __init__(self, resolve: Callable[..., Any] = getaddrinfo) -> None:
-        self._backend, self._resolve = httpcore.SyncBackend(), resolve
+    def __init__(self) -> None:
+        self._backend = httpcore.SyncBackend()
 
     def connect_tcp(
         self,
@@ -196,7 +196,7 @@ class _Backend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         try:
-            addresses = [each[4][0] for each in self._resolve(host, port, type=SOCK_STREAM)]
+            addresses = [each[4][0] for each in getaddrinfo(host, port, type=SOCK_STREAM)]
         except gaierror as error:
             raise httpcore.ConnectError(str(error)) from error
         # One by one: the operating system would give each address the whole time.

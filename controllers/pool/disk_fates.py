@@ -27,12 +27,12 @@ def _fate(action: Delete | Heal) -> str:
     return RETAINED if isinstance(action, Delete) and action.retain_disks else DELETED
 
 
-def disk_lines(fates: list[Json], limits: RetainedDisks, shown: int = 10) -> Iterator[str]:
+def disk_lines(fates: list[Json], limits: RetainedDisks) -> Iterator[str]:
     """Sentences about the disks, each with the names of the first ones."""
     for after, what in ((DELETED, "deleted"), (RETAINED, f"retained {retention(limits)}")):
         names = [name for each in fates if each["after"] == after for name in each["disks"]]
         if names:
-            yield f"{count_noun(len(names), 'disk', 'is', 'are')} {what}: {join_first(names, shown)}"
+            yield f"{count_noun(len(names), 'disk', 'is', 'are')} {what}: {join_first(names, 10)}"
 
 
 def retention(limits: RetainedDisks) -> str:

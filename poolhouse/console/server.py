@@ -5,8 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -25,6 +24,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.service.cpu_lane import SWITCH_SECONDS
 from poolhouse.service.lifecycle import wait_for_stop_signal
 from poolhouse.service.prometheus import Prometheus
+from poolhouse.service.server import Server
 
 SYNC_SECONDS = 15.0
 STOP_SECONDS = 2
@@ -57,7 +57,7 @@ async def serve(
         loop="asyncio",
         timeout_graceful_shutdown=STOP_SECONDS,
     )
-    server = _Server(config)
+    server = Server(config)
     async with asyncio.TaskGroup() as group:
         informers = group.create_task(state.run(), name="informers")
         await state.synced(SYNC_SECONDS)
@@ -85,10 +85,3 @@ class Guard:
         refused = access.refusal(method, path, web.request_headers(scope), self._port, self._token)
         answer = PlainTextResponse(refused[1] + "\n", refused[0]) if refused is not None else self._app
         await answer(scope, receive, web.with_headers(send, access.headers_of(path)))
-
-
-class _Server(uvicorn.Server):
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        """Leaves signals to `wait_for_stop_signal`."""
-        yield

@@ -31,9 +31,6 @@ DOMAINS_POLICY_NAME = "poolhouse-domains"
 VIRTUAL_NODE_POLICY_NAME = "poolhouse-virtual-node"
 _RESOURCES = ("virtualmachines", "virtualmachineinstances")
 
-KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
-"""user that may create the VMI of a VM with these labels: it copies them from the VM, which the policy has checked"""
-
 
 def documents(
     *, webhook: str = "", controllers: str = "", copiers: Iterable[str] = (), virtual_node: str = ""

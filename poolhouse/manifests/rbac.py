@@ -311,14 +311,13 @@ def manifests(
     return found
 
 
-def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
+def user_roles() -> list[Json]:
     """ClusterRoles that Kubernetes aggregates into the roles view, edit and admin. They allow editors of a namespace
     only to read a cluster-scoped kind."""
     found = []
-    kinds = tuple(kinds)
     for role, targets in (("view", ("view",)), ("edit", ("edit", "admin"))):
         rules = []
-        for kind in kinds:
+        for kind in KINDS:
             writes = role == "edit" and kind.namespaced
             resources = (kind.plural, *([f"{kind.plural}/scale"] if kind.scale and writes else ()))
             verbs = (*READ, *WRITE, "deletecollection") if writes else READ
@@ -337,8 +336,9 @@ def user_roles(kinds: Iterable[Kind] = KINDS) -> list[Json]:
     return found
 
 
-def health_role(namespace: str = meta.NAMESPACE) -> list[Json]:
+def health_role() -> list[Json]:
     """A role by which every user sees whether the controllers work: an outage concerns all of them."""
+    namespace = meta.NAMESPACE
     metadata = {"name": account_name("health"), "namespace": namespace, "labels": _labels()}
     role = {"metadata": metadata, "rules": rules_of(LEADER_RULES)}
     found = _role_and_binding("", role, {"namespace": namespace}, "health", namespace)

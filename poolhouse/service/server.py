@@ -119,7 +119,7 @@ class ClientCertificateProtocol(DeadlineProtocol):
         self.scope["extensions"] = extensions
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.up = asyncio.Event()
@@ -196,7 +196,7 @@ async def serve(
         ssl_context_factory=(lambda config, default: watcher.context) if watcher else None,
         **options,
     )
-    server = _Server(config)
+    server = Server(config)
     async with asyncio.TaskGroup() as group:
         listeners = [listener, *(listener.dup() for _ in range(LISTENING_SOCKETS - 1))]
         serving = group.create_task(server.serve(listeners), name=f"serve-{port}")

@@ -26,6 +26,7 @@ KILL_SECONDS = 5.0
 
 SUPERVISOR_SECONDS = 90.0
 LEFTOVER_SECONDS = 10.0
+PROC = Path("/proc")
 
 
 class Child:
@@ -87,12 +88,12 @@ class StackProcess:
     command: str
 
 
-def find_processes(directory: Path, proc: Path = Path("/proc")) -> Iterator[StackProcess]:
+def find_processes(directory: Path) -> Iterator[StackProcess]:
     """Yields the processes whose environment names the directory. Excludes this process and its ancestors, because a
     user may have set the variable in the shell."""
     variable = f"{DIR_VARIABLE}={directory}".encode()
-    ancestors = set(_ancestry(os.getpid(), proc))
-    for entry in proc.iterdir():
+    ancestors = set(_ancestry(os.getpid()))
+    for entry in PROC.iterdir():
         if not entry.name.isdigit() or int(entry.name) in ancestors:
             continue
         try:
@@ -136,11 +137,11 @@ def _end(processes: Iterable[StackProcess], number: signal.Signals, wait_seconds
         os.close(fd)
 
 
-def _ancestry(pid: int, proc: Path) -> Iterator[int]:
+def _ancestry(pid: int) -> Iterator[int]:
     while pid > 0:
         yield pid
         try:
-            status = (proc / str(pid) / "stat").read_text()
+            status = (PROC / str(pid) / "stat").read_text()
         except OSError:
             return
         pid = int(status.rpartition(")")[2].split()[1])

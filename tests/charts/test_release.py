@@ -47,6 +47,7 @@ from tests.cluster.pooling import POOLS, VMS
 from tests.conftest import stack
 from tests.waiting import eventually, until
 
+KUBEVIRT_ACCOUNT = "system:serviceaccount:kubevirt:kubevirt-controller"
 Json = dict[str, Any]
 
 WORK = "default"
@@ -84,7 +85,7 @@ class Cluster:
         url = f"https://{self.kubelet.address('poolhouse-webhook')}"
         return {
             "webhook": {"url": url, "kinds": dict(timeout), "defaulting": dict(timeout)},
-            "guard": {"copiers": [rbac.service_account_user("engine"), admission_policy.KUBEVIRT_ACCOUNT]},
+            "guard": {"copiers": [rbac.service_account_user("engine"), KUBEVIRT_ACCOUNT]},
             "defaulter": {"workers": 1},
             "identitySeed": "test",
             **more,

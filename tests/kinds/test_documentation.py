@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from poolhouse.api.kinds import documentation
-from poolhouse.api.kinds.documentation import IDENTITY_SEED, Page
+from poolhouse.api.kinds.documentation import Page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGES = {name: value for name, value in vars(documentation).items() if isinstance(value, Page)}
@@ -25,7 +25,8 @@ def test_the_documentation_has_the_page_and_its_section(name: str) -> None:
 
 
 def test_a_message_names_a_page_by_its_title() -> None:
-    assert str(IDENTITY_SEED) == '"Identity seed" on the page "Upgrade" of Poolhouse\'s documentation'
+    page = Page("Upgrade", "upgrade.md", "Identity seed")
+    assert str(page) == '"Identity seed" on the page "Upgrade" of Poolhouse\'s documentation'
     assert str(Page("Emergency", "emergency.md")) == 'the page "Emergency" of Poolhouse\'s documentation'
 
 

@@ -28,4 +28,3 @@ CERTIFICATES = Page("PoolhouseCertificateExpires", "alerts/PoolhouseCertificateE
 INSTALL = Page("Install on a cluster", "install.md")
 IMPORT_RIGHTS = Page("Import a pool of KubeVirt", "tasks/import.md", "Rights")
 AUTOSCALERS = Page("Scale a pool", "tasks/scale.md", "Use an autoscaler")
-IDENTITY_SEED = Page("Upgrade", "upgrade.md", "Identity seed")

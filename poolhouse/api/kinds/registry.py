@@ -1,6 +1,6 @@
 """The list of the kinds of Poolhouse. Other packages import its names from `poolhouse.api.kinds`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
@@ -22,10 +22,10 @@ DISABLED_KINDS = "POOLHOUSE_KINDS_OFF"
 """environment variable with the plurals of disabled kinds, separated by commas"""
 
 
-def disabled_kinds(environment: Mapping[str, str], kinds: Iterable[Kind] = KINDS) -> frozenset[str]:
+def disabled_kinds(environment: Mapping[str, str]) -> frozenset[str]:
     """The plurals of the disabled kinds. Raises ValueError for an unknown plural."""
     found = frozenset(name.strip() for name in environment.get(DISABLED_KINDS, "").split(",") if name.strip())
-    known = sorted(kind.plural for kind in kinds)
+    known = sorted(kind.plural for kind in KINDS)
     if unknown := sorted(found - set(known)):
         raise ValueError(f"{DISABLED_KINDS}: there is no {unknown[0]}; there are {', '.join(known)}")
     return found

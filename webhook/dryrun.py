@@ -22,7 +22,7 @@ from poolhouse.api.kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kubevirt.fields import VM_SPEC, VMI_SPEC
 from poolhouse.api.kubevirt.fields import unknown_fields as unknown_kubevirt_fields
-from poolhouse.runtime import access_review
+from poolhouse.runtime.access_review import caller_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMIS, VMS, Resource
@@ -94,9 +94,8 @@ def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
 async def authenticate(api: Api, token: str) -> None:
     """Raises `QueryError` if the API server does not know the token. Nobody else learns what is wrong with a
     document."""
-    review = access_review.self_subject_access_review("get", VMS, "default")
     try:
-        await api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=token)
+        await caller_may(api, "get", VMS, "default", token)
     except ApiError as error:
         raise query_error(error) from None
 
@@ -132,9 +131,7 @@ class DryRun:
 
     async def _authorize(self, target: Target, token: str, operation: Operation) -> None:
         for verb in VERBS[operation]:
-            review = access_review.self_subject_access_review(verb, target.resource, target.namespace)
-            path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
-            if not access_review.is_allowed(await self.api.request("POST", path, body=review, token=token)):
+            if not await caller_may(self.api, verb, target.resource, target.namespace, token):
                 where = f" in namespace {target.namespace}" if target.namespace else ""
                 raise QueryError(403, Problem("", f"you may not {verb} {target.resource.plural}{where}"))
 

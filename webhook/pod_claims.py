@@ -14,7 +14,7 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.meta import POD_NAME, POD_UID
-from poolhouse.runtime import access_review
+from poolhouse.runtime.access_review import user_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Resource
@@ -67,16 +67,13 @@ class PodClaimReview:
     async def _refusal(self, request: AdmissionRequest, pod: str) -> Problem | None:
         """Why the user may not decide which claims belong to the Pod, or None."""
         user = request.user.get("username") or "an unknown user"
-        review = access_review.subject_access_review(request.user, "patch", POD_STATUS, request.namespace, pod)
         try:
             async with asyncio.timeout(self._budget_seconds):
-                answer = await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
+                allowed = await user_may(self._api, request.user, "patch", POD_STATUS, request.namespace, pod)
         except (ApiError, TimeoutError) as error:
             why = f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
             return Problem(OWNERS, why)
-        if access_review.is_allowed(answer):
-            return None
-        return _forbidden(request, pod, user)
+        return None if allowed else _forbidden(request, pod, user)
 
 
 def _forbidden(request: AdmissionRequest, pod: str, user: str) -> Problem:

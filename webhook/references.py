@@ -23,7 +23,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.reference_authors import TAKE_OVER, author_of, name_reference, read_record, record
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.api.kubevirt.data_source_references import references
-from poolhouse.runtime import access_review
+from poolhouse.runtime.access_review import user_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import CONFIG_MAPS, SECRETS, Resource
@@ -210,7 +210,7 @@ class ReferenceReview:
             async with asyncio.timeout(self._budget_seconds):
                 if await self._is_of_a_pod(request):
                     return None
-                allowed = await asyncio.gather(*(self._may_get(request.user, *each) for each in new))
+                allowed = await asyncio.gather(*(user_may(self._api, request.user, "get", *each) for each in new))
         except (ApiError, TimeoutError) as error:
             (resource, _, _), path = next(iter(new.items()))
             why = f"cannot determine whether you may get the {resource.kind}: {cause_of(error)}; try again"
@@ -227,16 +227,8 @@ class ReferenceReview:
         pod = controlling_pod(request.object or {})
         if request.kind != CLAIM.kind or pod is None:
             return False
-        return await self._may(request.user, "patch", POD_STATUS, request.namespace, str(pod.get("name") or ""))
-
-    async def _may_get(self, user: Json, resource: Resource, namespace: str, name: str) -> bool:
-        return await self._may(user, "get", resource, namespace, name)
-
-    async def _may(self, user: Json, verb: str, resource: Resource, namespace: str, name: str) -> bool:
-        review = access_review.subject_access_review(user, verb, resource, namespace, name)
-        return access_review.is_allowed(
-            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
-        )
+        name = str(pod.get("name") or "")
+        return await user_may(self._api, request.user, "patch", POD_STATUS, request.namespace, name)
 
 
 def _asked(request: AdmissionRequest) -> Iterator[Asked]:

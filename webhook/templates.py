@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import by_gvk
 from poolhouse.api.kinds.kind import Template
-from poolhouse.runtime import access_review
+from poolhouse.runtime.access_review import user_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, QuotaExceeded
 from poolhouse.runtime.instancetypes import RESOURCES, InstancetypeReader
@@ -64,7 +64,8 @@ class TemplateReview:
         granted = False
         try:
             async with asyncio.timeout(self._budget_seconds):
-                granted = await self._granted(request, template)
+                creates = Resource.of(template.creates)
+                granted = await user_may(self._api, request.user, "create", creates, request.namespace)
                 if not granted:
                     return _forbidden(request, template)
                 return await self._dry_run(request, template) if template.dry_run else AdmissionResponse()
@@ -73,14 +74,6 @@ class TemplateReview:
                 return AdmissionResponse(warnings=(f"the dry run of a VM of the template failed: {cause_of(error)}",))
             message = f"cannot determine whether you may create the VMs: {cause_of(error)}; try again"
             return AdmissionResponse(problems=(Problem("", message),), forbidden=True)
-
-    async def _granted(self, request: AdmissionRequest, template: Template) -> bool:
-        review = access_review.subject_access_review(
-            request.user, "create", Resource.of(template.creates), request.namespace
-        )
-        return access_review.is_allowed(
-            await self._api.request("POST", access_review.SUBJECT_ACCESS_REVIEWS, body=review)
-        )
 
     async def _dry_run(self, request: AdmissionRequest, template: Template) -> AdmissionResponse:
         try:

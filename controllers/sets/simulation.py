@@ -16,7 +16,7 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds.checks.metadata import is_label
 from poolhouse.api.kinds.kind import Kind
-from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+from poolhouse.runtime.access_review import caller_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unauthorized
 from poolhouse.runtime.resource import SELF_SUBJECT_REVIEWS, Resource
@@ -169,11 +169,10 @@ def tenant_of(username: str) -> str:
 
 async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:
     """Checks whether the caller may list these objects. Returns the response of a refusal, or None."""
-    question = self_subject_access_review("list", resource, namespace)
     try:
-        review = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=question, token=token)
+        allowed = await caller_may(api, "list", resource, namespace, token)
     except (Unauthorized, Forbidden) as error:
         return error.status or 403, problem_body(UNKNOWN_TOKEN)
     except ApiError as error:
         return 503, problem_body(f"the access review for {resource.plural} failed: {error.message}")
-    return None if is_allowed(review) else (403, problem_body(f"you may not list {resource.plural}"))
+    return None if allowed else (403, problem_body(f"you may not list {resource.plural}"))

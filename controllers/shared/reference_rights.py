@@ -13,7 +13,7 @@ from controllers.shared.conditions import condition
 from poolhouse.api.kinds.meta import REFERENCE_AUTHORS
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.reference_authors import TAKE_OVER, Author, name_reference
-from poolhouse.runtime.access_review import SUBJECT_ACCESS_REVIEWS, is_allowed, subject_access_review
+from poolhouse.runtime.access_review import user_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Key, Resource
@@ -93,16 +93,14 @@ class ReferenceRights:
 
     async def _answer(self, question: Question) -> Answer:
         who, what = question.author.username, f"{question.resource.kind} {question.namespace}/{question.name}"
-        review = subject_access_review(
-            question.author.user, "get", question.resource, question.namespace, question.name
-        )
+        user, resource = question.author.user, question.resource
         try:
             async with asyncio.timeout(DEADLINE_SECONDS):
-                answer = await self._api.request("POST", SUBJECT_ACCESS_REVIEWS, body=review)
+                allowed = await user_may(self._api, user, "get", resource, question.namespace, question.name)
         except (ApiError, TimeoutError) as error:
             why = str(error) or f"no answer within {DEADLINE_SECONDS:.0f} s"
             return Answer(f"cannot determine whether {who} may still get {what}: {why}", known=False)
-        refusal = "" if is_allowed(answer) else f"{who}, who wrote the reference, may no longer get {what}"
+        refusal = "" if allowed else f"{who}, who wrote the reference, may no longer get {what}"
         return Answer(refusal, known=True)
 
 

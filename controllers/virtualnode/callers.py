@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.runtime.access_review import SUBJECT_ACCESS_REVIEWS, is_allowed, subject_access_review
+from poolhouse.runtime.access_review import user_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
 
@@ -41,7 +41,4 @@ async def authenticate(api: Api, certificate: Mapping[str, Any], authorization: 
 async def is_authorized(api: Api, user: Json, method: str, node: str) -> bool:
     """Whether the user may use the endpoint of the node: the right on `nodes/proxy`, for the verb of the method."""
     verb = VERBS.get(method)
-    if verb is None:
-        return False
-    question = subject_access_review(user, verb, NODE_PROXY, "", node)
-    return is_allowed(await api.request("POST", SUBJECT_ACCESS_REVIEWS, body=question))
+    return verb is not None and await user_may(api, user, verb, NODE_PROXY, "", node)

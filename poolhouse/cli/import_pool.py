@@ -279,12 +279,11 @@ async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:
 
 async def _check_rights(api: Api, namespace: str, rights: Rights = ()) -> None:
     from controllers.pool.import_steps import RIGHTS
-    from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+    from poolhouse.runtime.access_review import caller_may
 
     async def missing(verb: str, resource: Resource) -> str:
-        review = self_subject_access_review(verb, resource, namespace)
-        answer = await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review)
-        return "" if is_allowed(answer) else f"{verb} {resource.plural}.{resource.group or 'core'}"
+        allowed = await caller_may(api, verb, resource, namespace)
+        return "" if allowed else f"{verb} {resource.plural}.{resource.group or 'core'}"
 
     found = await asyncio.gather(*(missing(verb, each) for each, verbs in rights or RIGHTS for verb in verbs))
     if lacking := [each for each in found if each]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import Any, NoReturn, ParamSpec, TypeVar
@@ -30,7 +30,7 @@ from poolhouse.cli.pools import BURST
 from poolhouse.cli.service_facts import brief_checks
 from poolhouse.cli.service_health import summarize
 from poolhouse.console.computations import Computations
-from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+from poolhouse.runtime.access_review import caller_may
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable, Unreachable
 from poolhouse.runtime.informer import Informer, shared_reflectors
@@ -285,12 +285,12 @@ class ClusterState:
         known = self._rights.get((right, namespace))
         if known is not None and now - known[0] < RIGHT_SECONDS:
             return known[1]
-        review = self_subject_access_review(right.verb, right.resource, namespace)
+        resource = right.resource
         if right.subresource:
-            review["spec"]["resourceAttributes"]["subresource"] = right.subresource
+            resource = replace(resource, plural=f"{resource.plural}/{right.subresource}")
         try:
             async with asyncio.timeout(ANSWER_SECONDS):
-                allowed = is_allowed(await self.api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
+                allowed = await caller_may(self.api, right.verb, resource, namespace)
         except (ApiError, TimeoutError):
             return True
         self._rights[right, namespace] = now, allowed
@@ -305,8 +305,7 @@ def without_noise(document: Json) -> Json:
 
 async def may_list_everywhere(api: Api) -> bool:
     """Whether the user may list pools in all namespaces."""
-    review = self_subject_access_review("list", Resource.of(POOL), "")
-    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
+    return await caller_may(api, "list", Resource.of(POOL), "")
 
 
 async def connect(api: Api, namespace: str | None, own_namespace: str, computations: Computations) -> ClusterState:

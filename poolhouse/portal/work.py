@@ -17,7 +17,7 @@ from poolhouse.cli.claims import extended_ttl
 from poolhouse.cli.conflicts import again_if_changed
 from poolhouse.cli.output import Failed
 from poolhouse.portal.my_vms import HOURS, Seen, is_mine, vm_of
-from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS, is_allowed, self_subject_access_review
+from poolhouse.runtime.access_review import caller_may
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unavailable, Unreachable, WebhookFailed
 from poolhouse.runtime.resource import Resource
 
@@ -31,7 +31,7 @@ async def seen(api: Api, user: str, namespaces: Sequence[str]) -> Seen:
     """The claims and warm pools that the user may list: those of all namespaces, or else of the given ones."""
     claims, pools = await asyncio.gather(_list(api, CLAIMS, namespaces), _list(api, POOLS, namespaces))
     places = sorted({each["metadata"]["namespace"] for each in pools})
-    allowed = await asyncio.gather(*(_may_claim(api, each) for each in places))
+    allowed = await asyncio.gather(*(caller_may(api, "create", CLAIMS, each) for each in places))
     return Seen(user, claims, pools, frozenset(each for each, may in zip(places, allowed, strict=True) if may))
 
 
@@ -48,11 +48,6 @@ async def _list_in(api: Api, resource: Resource, namespace: str) -> list[Json]:
         return (await api.list(resource, namespace))[0]
     except Forbidden:
         return []
-
-
-async def _may_claim(api: Api, namespace: str) -> bool:
-    review = self_subject_access_review("create", CLAIMS, namespace)
-    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
 
 
 async def take(api: Api, namespace: str, pool: str) -> str:

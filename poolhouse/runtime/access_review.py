@@ -1,13 +1,26 @@
-"""Builds access reviews of authorization.k8s.io, which say whether a user may do something."""
+"""Asks the API server whether a user may do something, by access reviews of authorization.k8s.io."""
 
 from typing import Any
 
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
 
 Json = dict[str, Any]
 
 SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+async def user_may(api: Api, user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> bool:
+    """Whether the user of an admission request may do this. Without a name, the question is about all objects."""
+    review = subject_access_review(user, verb, resource, namespace, name)
+    return is_allowed(await api.request("POST", SUBJECT_ACCESS_REVIEWS, body=review))
+
+
+async def caller_may(api: Api, verb: str, resource: Resource, namespace: str, token: str | None = None) -> bool:
+    """Whether the user of the token may do this; without a token, whether this process may."""
+    review = self_subject_access_review(verb, resource, namespace)
+    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=token))
 
 
 def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:

@@ -192,6 +192,7 @@ def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
     ("before", "after", "waits"),
     [
         pytest.param({}, {"readyAt": ago(0), "timings": {"totalMs": 1500}}, (1.5,), id="handed over"),
+        pytest.param({}, {"readyAt": ago(0), "timings": {"totalMs": 0}}, (0.0,), id="handed over at once"),
         pytest.param({"readyAt": ago(9)}, {"readyAt": ago(9), "timings": {"totalMs": 9}}, (), id="was handed over"),
         pytest.param({}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "NoCapacity"}]}, (inf,), id="no VM"),
         pytest.param({}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "BindTimeout"}]}, (inf,), id="late"),

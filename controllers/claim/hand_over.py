@@ -82,8 +82,8 @@ def plan_bound(s: ClaimSnapshot, now: datetime) -> steps.Step:
 def _boots(s: ClaimSnapshot, vm: WarmVM) -> bool:
     """Whether the claim waits for the boot of a VM that was created because the pool was empty. It takes a VM of the
     pool that is ready sooner; the booting VM is deleted then, because it may be personalized."""
-    reason = (s.claim.status.launch_reason or "").partition(":")[0]
-    return reason == ClaimReason.POOL_EMPTY and not (vm.vmi is not None and vm.vmi.ready)
+    found_none = (s.claim.status.launch_reason or "").startswith(f"{ClaimReason.POOL_EMPTY}:")
+    return found_none and not (vm.vmi is not None and vm.vmi.ready)
 
 
 def _reserved_meanwhile(s: ClaimSnapshot) -> WarmVM | None:

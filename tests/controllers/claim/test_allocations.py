@@ -111,6 +111,18 @@ def test_a_requester_has_as_many_vms_as_claims_were_not_released() -> None:
     assert found.quotas.exceeded(ann, a_pool(claimPolicy={"maxPerNamespace": 3})) is None
 
 
+@pytest.mark.parametrize("reserved", [True, False], ids=["reserved", "being created"])
+def test_a_vm_that_a_claim_is_about_to_get_counts_for_its_requester(reserved: bool) -> None:
+    found, by_ann, one = an_allocator(), {meta.REQUESTER: "ann"}, a_pool(claimPolicy={"maxPerUser": 1})
+    claim = a_claim(annotations=by_ann)
+    if reserved:
+        found.reserve(claim, POOL, a_vm("a"), ClaimRecord())
+    else:
+        found.begin_creation(claim, POOL, "web-c", ClaimRecord())
+    assert found.quotas.exceeded(a_claim(uid="other", annotations=by_ann), one) is not None
+    assert found.quotas.exceeded(a_claim(uid="other"), one) is None
+
+
 @pytest.mark.parametrize(
     ("served", "order"),
     [

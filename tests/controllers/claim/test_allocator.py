@@ -199,6 +199,12 @@ def test_a_claim_counts_once_for_the_demand_of_its_pool() -> None:
         pytest.param(
             {}, {"phase": "Failed", "conditions": [UNBOUND | {"reason": "OverrideNotAllowed"}]}, (), id="not allowed"
         ),
+        pytest.param(
+            {"phase": "Failed"},
+            {"phase": "Failed", "conditions": [UNBOUND | {"reason": "NoCapacity"}]},
+            (),
+            id="had failed before",
+        ),
         pytest.param({}, {"phase": "Queued"}, (), id="still waits"),
     ],
 )

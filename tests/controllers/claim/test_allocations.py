@@ -344,6 +344,13 @@ def test_what_a_claim_gives_back_after_a_write(
     assert (claim.uid in found.queue(POOL.uid)) is waits
 
 
+def test_a_claim_may_be_bound_to_a_vm_that_an_earlier_leader_has_reserved() -> None:
+    found, record = an_allocator(a_vm("b")), ClaimRecord(reserved={"b": a_vm("b").key})
+    found.ready.reserve(a_vm("b"))
+    found.status_written(a_claim(), a_claim(status=bound_status("a")), record)
+    assert (record.reserved, found.ready.count(POOL.uid)) == ({}, 1), "it needs VM b no longer"
+
+
 @pytest.mark.parametrize(
     ("old", "new", "more", "gone"),
     [

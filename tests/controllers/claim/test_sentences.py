@@ -118,6 +118,11 @@ def bound(uid: str = "m", launch: str = "Warm", **given: Any) -> Any:
             id="a paused pool, and onEmpty is Fail",
         ),
         pytest.param(
+            snapshot(replace(a_claim(), invalid_spec="spec.ttlSeconds: must be at least 1")),
+            ("InvalidSpec", "spec.ttlSeconds: must be at least 1", "Warning"),
+            id="its spec is not valid",
+        ),
+        pytest.param(
             snapshot(a_claim(**LARGE), pool=a_pool(claimPolicy={"allowedOverrides": ["image"]})),
             (
                 "OverrideNotAllowed",
@@ -248,6 +253,13 @@ def test_the_event_of_a_step(found: ClaimSnapshot, expected: tuple[str, str, str
     step = plan(found, NOW)
     assert isinstance(step, UpdateStatus)
     assert step.event == ClaimEvent(*expected)
+
+
+def test_a_warm_vm_that_is_bound_before_it_is_personalized_has_no_event_yet() -> None:
+    """The claim has one when it is Ready, a moment later."""
+    step = plan(snapshot(a_claim(personalization={"labels": {"team": "blue"}}), claimed_vm()), NOW)
+    assert isinstance(step, UpdateStatus)
+    assert (step.status.phase, step.event) == ("Bound", None)
 
 
 @pytest.mark.parametrize(

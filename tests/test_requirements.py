@@ -102,8 +102,13 @@ def modules(room: str) -> frozenset[str]:
     return frozenset((found | needed) - ours - sys.stdlib_module_names)
 
 
-def _imports(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_text())):
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    return frozenset(_imported(ast.parse(path.read_text())))
+
+
+def _imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
         match node:
             case ast.Import():
                 yield from (alias.name for alias in node.names)

@@ -14,6 +14,7 @@ from defaulter.vmi_spec import (
     DEFAULT_MEMORY_BYTES,
     alias,
     architecture,
+    default_bus,
     device_field,
     disk_kind,
     has_efi,
@@ -137,7 +138,7 @@ def _disk(element: Element, device: Json, spec: Json) -> None:
         xml.add(element, "source", **{"dev" if kind == "lun" else "file": "/source"})
     target = xml.find_or_create(element, "target")
     if target.get("bus") is None:
-        target.set("bus", "sata" if architecture(spec) == "amd64" else "virtio")
+        target.set("bus", default_bus(architecture(spec)))
     if target.get("bus") == "virtio" and kind == "disk":
         element.set("model", virtio_model(spec))
     driver = xml.find_or_create(element, "driver")

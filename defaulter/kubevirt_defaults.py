@@ -11,7 +11,7 @@ from typing import Any, Literal, Self
 from defaulter.json_paths import DocumentEditor, Path, is_unset
 from defaulter.machine_types import ALIASES, UnavailablePolicy
 from defaulter.vm_paths import VMLocation
-from defaulter.vmi_spec import DISK_KINDS, disk_kind, is_emulated, video_type
+from defaulter.vmi_spec import DISK_KINDS, default_bus, disk_kind, is_emulated, video_type
 from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kubevirt import versions
@@ -180,14 +180,13 @@ def _spinlocks(editor: DocumentEditor, domain: Path) -> None:
 
 def _disks(editor: DocumentEditor, spec: Path, architecture: str, has_preference: bool) -> None:
     disks = (*spec, "domain", "devices", "disks")
-    bus = "sata" if architecture == "amd64" else "virtio"
     for index, disk in entries(editor.get(disks)):
         kind = disk_kind(disk) or "disk"
         place = (*disks, index, kind)
         if disk_kind(disk) is None and all(disk.get(other) is None for other in DISK_KINDS):
             editor.fill(place, {})
         if not has_preference:
-            editor.fill((*place, "bus"), bus)
+            editor.fill((*place, "bus"), default_bus(architecture))
         if kind == "cdrom":
             editor.fill((*place, "readonly"), True)
             editor.fill((*place, "tray"), "closed")

@@ -35,6 +35,11 @@ def virtio_model(spec: Json) -> str:
     return "virtio-transitional" if turned_on(spec, "useVirtioTransitional") else "virtio-non-transitional"
 
 
+def default_bus(architecture: str) -> str:
+    """The bus that KubeVirt gives a disk without one."""
+    return "sata" if architecture == "amd64" else "virtio"
+
+
 def memory_bytes(spec: Json) -> int:
     return to_int(at(spec, "domain", "memory", "guest")) or DEFAULT_MEMORY_BYTES
 
@@ -125,7 +130,7 @@ def may_have_bridge(spec: Json) -> bool:
 
 def _needs_another_controller(spec: Json) -> Iterator[bool]:
     """Whether each disk named sda, sdb, ... has a number that its bus's first controller does not have."""
-    default = "sata" if architecture(spec) == "amd64" else "virtio"
+    default = default_bus(architecture(spec))
     kinds = [(disk_kind(disk) or "disk", disk) for _, disk in entries(spec, "domain", "devices", "disks")]
     buses = [(kind, at(disk, kind, "bus") or default) for kind, disk in kinds]
     for index, (kind, bus) in enumerate(each for each in buses if each[1] != "virtio"):

@@ -26,6 +26,7 @@ from defaulter.contract import (
     preserve_stored_values,
     undefaulted_fields,
 )
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import at, typed
 from poolhouse.api.kinds.vm_documents import (
@@ -283,10 +284,8 @@ def guest_may_have_run(request: AdmissionRequest) -> bool:
 
 
 def is_vmi_of_vm(request: AdmissionRequest) -> bool:
-    owners = typed(list, request.object, "metadata", "ownerReferences") or []
-    return request.kind == "VirtualMachineInstance" and any(
-        at(owner, "kind") == "VirtualMachine" and at(owner, "controller") is True for owner in owners
-    )
+    owner = controller_of(request.object or {}) or {}
+    return request.kind == "VirtualMachineInstance" and owner.get("kind") == "VirtualMachine"
 
 
 def with_stored_identity(request: AdmissionRequest) -> Json:

@@ -26,12 +26,20 @@ def fitted(lines: Sequence[str], height: int) -> list[str]:
     return [*lines[:shown], f"... and {len(lines) - shown} more lines; `-o name` or a filter shows them"][:height]
 
 
-class LiveLines:
+class _InPlace:
+    """Output that is replaced in a terminal."""
+
+    _live: Live | None = None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+
+class LiveLines(_InPlace):
     """Lines that replace the earlier ones in a terminal. Elsewhere they are printed after each change of `key`."""
 
-    def __init__(self) -> None:
-        self._live: Live | None = None
-        self._key: Hashable = None
+    _key: Hashable = None
 
     def __enter__(self) -> Self:
         if in_terminal():
@@ -40,10 +48,6 @@ class LiveLines:
             self._live = Live(auto_refresh=False, vertical_overflow="crop")
             self._live.start()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def show(self, lines: Sequence[str], key: Hashable) -> None:
         if self._live is not None:
@@ -59,13 +63,11 @@ class LiveLines:
         self._key = key
 
 
-class StatusLine:
+class StatusLine(_InPlace):
     """A line on stderr that says what the command waits for. It replaces the earlier one in a terminal, and goes at the
     end. Elsewhere each other line is printed."""
 
-    def __init__(self) -> None:
-        self._live: Live | None = None
-        self._shown = ""
+    _shown = ""
 
     def __enter__(self) -> Self:
         if in_terminal(sys.stderr):
@@ -75,10 +77,6 @@ class StatusLine:
             self._live = Live(console=Console(file=sys.stderr), auto_refresh=False, transient=True)
             self._live.start()
         return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        if self._live is not None:
-            self._live.stop()
 
     def show(self, line: str) -> None:
         if line == self._shown:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.quantity import to_fraction
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -43,13 +44,12 @@ class UpstreamPolicy:
     @classmethod
     def of(cls, document: Any) -> UpstreamPolicy:
         selectors = at(document, "spec", "selectors")
-        owners = at(document, "metadata", "ownerReferences") or ()
         return cls(
             name=str(at(document, "metadata", "name")),
             instance=_pairs(at(selectors, "virtualMachineInstanceSelector")),
             namespace=_pairs(at(selectors, "namespaceSelector")),
             selects=isinstance(selectors, dict),
-            owner=next((str(each.get("uid")) for each in owners if each.get("controller")), ""),
+            owner=str((controller_of(document) or {}).get("uid") or ""),
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import AsyncIterator
 from typing import Any, cast
 
 import pytest
@@ -14,8 +15,10 @@ from controllers.warmpool.backends import (
     CreateRequest,
     InvalidTransition,
     OutcomeUnknown,
+    RoutingBackend,
     check_transition,
 )
+from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
@@ -104,3 +107,33 @@ async def test_a_deletion_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     assert await backend.terminate(a_vm("a"), "one too many")
     (line,) = [each for each in caplog.records if getattr(each, "event", "") == "VMDeleting"]
     assert (line.getMessage(), line.__dict__["pool"]) == ("deleted web-a: one too many", "web")
+
+
+class Named:
+    """A backend whose answers tell its name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def create(self, request: CreateRequest) -> str:
+        return self._name
+
+    async def find(self, namespace: str, claim_uid: str) -> list[str]:
+        return [self._name]
+
+    async def read(self, vm: WarmVM) -> str:
+        return self._name
+
+    async def watch_application(self, vm: WarmVM) -> AsyncIterator[str]:
+        yield self._name
+
+
+@pytest.mark.parametrize(("uid", "backend"), [("i-0123", "instances"), ("u-web-a", "vms")])
+async def test_the_vm_or_the_request_decides_which_backend_is_asked(uid: str, backend: str) -> None:
+    routing: Any = RoutingBackend(cast(Any, Named("vms")), cast(Any, Named("instances")), is_instance)
+    vm, pool = a_vm("a", uid=uid), a_pool()
+    assert await routing.read(vm) == backend
+    assert [each async for each in routing.watch_application(vm)] == [backend]
+    assert await routing.find("ns", "c") == ["vms", "instances"]
+    template = {"spec": {}} if backend == "vms" else {"imageId": "ami-1"}
+    assert await routing.create(CreateRequest("ns", "web-a", "web", pool.uid, pool.owner, template, "hash")) == backend

@@ -219,5 +219,6 @@ def remember(
 ) -> tuple[Recommendation, ...]:
     """The recommendations with this decision, without those that can no longer be the highest one."""
     oldest = now - timedelta(seconds=spec.scale_down_delay_seconds)
-    kept = (each for each in recommendations if each.at > oldest and each.replicas > decided.wanted)
+    past = (replace(each, at=min(each.at, now)) for each in recommendations)  # a clock may have been set back
+    kept = (each for each in past if each.at > oldest and each.replicas > decided.wanted)
     return (*kept, Recommendation(now, decided.wanted))

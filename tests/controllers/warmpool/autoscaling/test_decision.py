@@ -236,3 +236,11 @@ def test_recommendations_stay_few() -> None:
         kept = remember(kept, decided, spec, NOON + timedelta(seconds=each))
     assert len(kept) <= 7
     assert kept[0].replicas == 6
+
+
+def test_a_clock_that_was_set_back_prolongs_the_delay_once() -> None:
+    spec, tomorrow = a_spec(), (Recommendation(NOON + timedelta(days=1), 8),)
+    demand = Demand(BUSY, 0, tomorrow)
+    kept = remember(tomorrow, decide(spec, demand, NOON), spec, NOON)
+    later = NOON + timedelta(seconds=spec.scale_down_delay_seconds + 1)
+    assert decide(spec, replace(demand, recommendations=kept), later).reason == "WaitTarget"

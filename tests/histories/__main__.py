@@ -21,6 +21,7 @@ from tests.histories.pods import PodHistory
 from tests.histories.policies import PolicyHistory
 from tests.histories.pools import STRATEGIES, PoolHistory
 from tests.histories.replica_sets import ReplicaSetHistory
+from tests.histories.snapshots import SnapshotHistory
 from tests.histories.warm_pools import WarmPoolHistory
 from tests.histories.world import World, quiet_logs
 from tests.virtual_loop import VirtualLoop
@@ -32,6 +33,7 @@ SHOWN = 60
 
 KINDS: dict[str, Callable[[World], History]] = {
     **{f"pool-{name}": partial(PoolHistory, strategy=name) for name in STRATEGIES},
+    "pool-snapshots": partial(SnapshotHistory, strategy="snapshots"),
     "pool-drain": DrainHistory,
     "replica-set": ReplicaSetHistory,
     "warm-pool": WarmPoolHistory,

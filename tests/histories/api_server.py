@@ -26,9 +26,10 @@ Json = dict[str, Any]
 Key = tuple[str, str]
 
 SERVED = {
-    "/apis/kubevirt.io/v1": "kubevirts",
-    "/apis/migrations.kubevirt.io/v1alpha1": "migrationpolicies",
-    "/apis/policy/v1": "poddisruptionbudgets",
+    "/apis/kubevirt.io/v1": ("kubevirts",),
+    "/apis/migrations.kubevirt.io/v1alpha1": ("migrationpolicies",),
+    "/apis/policy/v1": ("poddisruptionbudgets",),
+    "/apis/snapshot.kubevirt.io/v1beta1": ("virtualmachinesnapshots", "virtualmachinerestores"),
 }
 """What clients may discover."""
 NO_STATUS_SUBRESOURCE = frozenset(
@@ -140,7 +141,7 @@ class ApiServer:
     def answer(self, actor: str, method: str, path: str, body: Any, query: Mapping[str, str]) -> Json:
         """Executes a request. Raises `Refused`."""
         if path in SERVED:
-            return {"resources": [{"name": SERVED[path]}]}
+            return {"resources": [{"name": name} for name in SERVED[path]]}
         parsed = Path.parse(path)
         dry = "dryRun" in query
         match method:

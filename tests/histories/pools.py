@@ -82,6 +82,7 @@ SURGE = 2
 REPLACING: Mapping[str, Json] = {
     "recreate": {"updateStrategy": {"proactive": {"replacePolicy": "Recreate"}}},
     "surge": {"updateStrategy": {"proactive": {"maxSurge": SURGE}}},
+    "snapshots": {"updateStrategy": {"proactive": {"replacePolicy": "Recreate", "snapshotBeforeUpdate": True}}},
 }
 """Strategies of pools whose users change disks in the template too."""
 STRATEGIES: Mapping[str, Json] = {**KEEPING, **REPLACING}
@@ -140,6 +141,9 @@ class PoolWitness(Witness):
                     self.claim("MODIFIED", claim)
             case "persistentvolumeclaims":
                 self._check_return(change)
+                if change.begins_deletion and self._is_restored(document["metadata"]["name"]):
+                    self.kept.pop(document["metadata"]["name"], None)
+                    return
                 self.claim(kind, document)
                 if change.begins_deletion:
                     self._deleted_disk(document)
@@ -156,6 +160,12 @@ class PoolWitness(Witness):
             self.kept.pop(name, None)
         else:
             super().claim(kind, document)
+
+    def _is_restored(self, claim: str) -> bool:
+        """Whether KubeVirt replaces the claim by one with the content of a snapshot."""
+        restores = self.server.objects("virtualmachinerestores.snapshot.kubevirt.io")
+        vms = [each["spec"]["target"]["name"] for each in restores if at(each, "status", "complete") is False]
+        return any(ordinal_of("web", vm) == ordinal_of(claim.rpartition("-")[0], claim) for vm in vms)
 
     def _deleted_disk(self, claim: Json) -> None:
         """A disk is deleted with its VM, and not before."""

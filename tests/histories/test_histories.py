@@ -76,7 +76,9 @@ def test_another_meaning_is_no_respelling() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["pool-offline", "replica-set", "warm-pool", "pod", "migration-policy"])
+@pytest.mark.parametrize(
+    "kind", ["pool-offline", "pool-snapshots", "replica-set", "warm-pool", "pod", "migration-policy"]
+)
 def test_a_crash_between_two_writes_does_no_harm(kind: str) -> None:
     """`python -m tests.histories --each-write` crashes at all writes, and not only at a few."""
     crashes, found = crash_at_each_write(kind, every=24)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +26,12 @@ COMMANDS = ("attach", "detach", "disks", "hardware", "import", "plan", "rollout"
 @pytest.fixture
 def cluster(simulated_stack: Place) -> StackPaths:
     return simulated_stack.paths
+
+
+CHANGES = re.compile(
+    "kubectl (apply|scale|patch|annotate|delete) |kubectl poolhouse (attach|detach|rollout (undo|promote|resume)) "
+)
+WAITS = re.compile("kubectl wait |kubectl poolhouse rollout status ")
 
 
 def kubeconfig_of(page: Path, cluster: StackPaths, directory: Path) -> Path:
@@ -66,6 +73,23 @@ def test_commands_print_what_the_pages_show(cluster: StackPaths, tmp_path: Path)
     assert INSTALLED in PAGES
     different = [f"{page.name}:\n{each}" for page, shown in found.items() for each in shown]
     assert not different, "\n\n".join(different)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_waits_for_the_controllers_before_it_shows_what_they_did(page: Path) -> None:
+    """The test above repeats a command that prints an earlier state. A reader who pastes a whole block sees that
+    state."""
+    for session in sessions(page.read_text()):
+        waited = True
+        for command in (step.command for step in session):
+            waited = (waited and not CHANGES.search(command)) or WAITS.match(command) is not None
+            assert waited or not shows_status(command), command
+
+
+def shows_status(command: str) -> bool:
+    """Whether the command prints what controllers have done. A change has written the spec at once."""
+    is_spec = "{.spec." in command and ".status" not in command
+    return command.startswith("kubectl get ") and not is_spec
 
 
 @pytest.mark.parametrize(

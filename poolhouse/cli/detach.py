@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -189,6 +190,7 @@ async def attach_vms(api: Api, cluster: Cluster, vms: tuple[str, ...], pool: str
     target = await get_pool(api, cluster, name)
     if target["metadata"].get("deletionTimestamp"):
         raise Failed(f"{name} is being deleted")
+    _check_names(name, documents)
     reference = controller_reference(POOL.api_version, POOL.kind, name, target["metadata"]["uid"])
     attached = [_with_owner(document, reference) for document in documents]
     present = [each for each in await list_vms(api, target) if not each["metadata"].get("deletionTimestamp")]
@@ -202,6 +204,15 @@ async def attach_vms(api: Api, cluster: Cluster, vms: tuple[str, ...], pool: str
     for document, after in zip(documents, attached, strict=True):
         await _set_owners(api, cluster, document, after["metadata"]["ownerReferences"])
     return found
+
+
+def _check_names(pool: str, documents: Iterable[Json]) -> None:
+    """Raises `Failed` for a VM whose name is not one of the pool."""
+    from controllers.shared.names import ordinal_of
+
+    for name in (document["metadata"]["name"] for document in documents):
+        if ordinal_of(pool, name) is None:
+            raise Failed(f"{name} can't be in {pool}: its VMs are named {pool}-1, {pool}-2 and so on")
 
 
 def _with_owner(document: Json, reference: Json) -> Json:
@@ -252,7 +263,6 @@ def foresee(stores: Stores, attachment: Attachment, documents: list[Json], now: 
 
 def _attachable_to(document: Json, pool: str | None) -> str:
     """Returns the name of the pool that the VM can join."""
-    from controllers.shared.names import ordinal_of
     from poolhouse.api.kinds import meta
 
     metadata = document["metadata"]
@@ -264,8 +274,6 @@ def _attachable_to(document: Json, pool: str | None) -> str:
     name = pool or (metadata.get("labels") or {}).get(meta.POOL)
     if not name:
         raise Failed(f"{vm} has no label {meta.POOL}; give --to POOL")
-    if ordinal_of(name, vm) is None:
-        raise Failed(f"{vm} can't be in {name}: its VMs are named {name}-1, {name}-2 and so on")
     return str(name)
 
 

@@ -97,6 +97,10 @@ COMMANDS = {
 }
 
 
+OPTIONS = {"help": "--help", "version": "--version"}
+"""options that are commands in kubectl"""
+
+
 class LazyGroup(click.Group):
     """A group that imports a command only to run it or to print its help."""
 
@@ -130,10 +134,12 @@ class LazyGroup(click.Group):
         except click.UsageError as error:
             from difflib import get_close_matches
 
-            similar = get_close_matches(arguments[0], self.list_commands(context), 1)
-            if not similar:
+            meant = OPTIONS.get(arguments[0]) or next(
+                iter(get_close_matches(arguments[0], self.list_commands(context), 1)), None
+            )
+            if meant is None:
                 raise
-            raise click.UsageError(f"{error.message} Did you mean '{similar[0]}'?", context) from None
+            raise click.UsageError(f"{error.message} Did you mean '{meant}'?", context) from None
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

@@ -87,7 +87,9 @@ def up(
     controllers, and the engine, which replaces KubeVirt."""
     paths = StackPaths(directory)
     if (pid := _holder(paths)) is not None:
-        raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down` stops it")
+        raise Failed(
+            f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down --dir {paths.dir}` stops it"
+        )
     from poolhouse.stack.progress import ProgressDisplay, read_manifests
     from poolhouse.stack.stack import StackOptions, run
 

@@ -116,7 +116,10 @@ def parse_reference(text: str) -> tuple[str, str]:
                 if text.partition("/")[0].partition(".")[0].lower() in spellings(kind):
                     raise click.UsageError(f"{text!r} is not a VM; `poolhouse {command}` explains it") from None
             raise click.UsageError(f"{text!r} is invalid: give {FORMS}") from None
-    return parse_name(found["name"], *VM_KINDS)[1], found["uid"]
+    try:
+        return parse_name(found["name"], *VM_KINDS)[1], found["uid"]
+    except click.UsageError:
+        raise click.UsageError(f"{text!r} is invalid: give {FORMS}") from None
 
 
 def _lines(found: Json) -> Iterator[str]:

@@ -11,6 +11,7 @@ from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.detach import Attachment, attach_vms, detach_vm
 from poolhouse.cli.output import Failed
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
 from tests.builders import owned_by
 
 ATTACHED = "web-1 is attached to web"
@@ -66,12 +67,14 @@ def test_an_attachment_asks_if_a_vm_is_deleted(found: Attachment, harmless: bool
 class OneVM:
     """An API server with one VM, which refuses all writes."""
 
-    def __init__(self, owner: dict[str, Any]) -> None:
-        self._owner = owner
+    def __init__(self, *owners: dict[str, Any]) -> None:
+        self._owners = [*owners]
 
-    async def get(self, *_: object) -> dict[str, Any]:
+    async def get(self, resource: Any, *_: object) -> dict[str, Any]:
+        if resource.kind == POOLS.kind:
+            raise NotFound("there is no such pool", status=404)
         metadata = {"name": "web-1", "namespace": "default", "uid": "u", "resourceVersion": "1"}
-        return {"metadata": {**metadata, "labels": {"poolhouse.dev/pool": "web"}, "ownerReferences": [self._owner]}}
+        return {"metadata": {**metadata, "labels": {"poolhouse.dev/pool": "web"}, "ownerReferences": self._owners}}
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,11 @@ async def test_a_vm_of_another_controller_is_not_taken_from_it(version: str, con
         await detach_vm(api, cluster, "web-1")
     with pytest.raises(Failed, match=f"web-1 belongs to {controller}; detach it there first"):
         await attach_vms(api, cluster, ("web-1",), None, yes=True)
+
+
+async def test_a_vm_is_attached_to_no_pool_that_does_not_exist() -> None:
+    with pytest.raises(NotFound, match="there is no such pool"):
+        await attach_vms(cast(Api, OneVM()), cast(Cluster, Place()), ("web-1",), "wep", yes=True)
 
 
 class Place:

@@ -199,10 +199,17 @@ def _hear_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-def test_a_misspelled_command_gets_a_suggestion(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        pytest.param("statsu", "status", id="a misspelt command"),
+        pytest.param("version", "--version", id="a command of kubectl"),
+    ],
+)
+def test_a_word_that_is_no_command_gets_a_suggestion(word: str, meant: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["statsu"])
-    assert "No such command 'statsu'. Did you mean 'status'?" in capsys.readouterr().err
+        main([word])
+    assert f"No such command '{word}'. Did you mean '{meant}'?" in capsys.readouterr().err
 
 
 def test_an_option_before_the_command_is_refused_with_the_right_order(capsys: pytest.CaptureFixture[str]) -> None:

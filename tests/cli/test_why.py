@@ -378,9 +378,10 @@ def test_the_claim_of_a_warm_vm(status: Json, facts: list[str]) -> None:
     assert list(claim_facts(claim, Identity("ci-x", "abcd"))) == facts
 
 
-def test_an_unknown_form_is_answered_with_all_forms() -> None:
-    with pytest.raises(click.UsageError, match="vm/NAME, vmi/NAME, vmclaim/NAME or pod/NAME"):
-        parse_reference("service/web")
+@pytest.mark.parametrize("text", ["service/web", "a/b/c/d"])
+def test_an_unknown_form_is_answered_with_all_forms(text: str) -> None:
+    with pytest.raises(click.UsageError, match=f"'{text}' is invalid: give .*, vmi/NAME, vmclaim/NAME or pod/NAME"):
+        parse_reference(text)
 
 
 def test_a_warm_vm_is_in_its_pool() -> None:

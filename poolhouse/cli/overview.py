@@ -20,6 +20,7 @@ from poolhouse.cli.health import COLOURS, assess, format_age
 from poolhouse.cli.live import LiveLines
 from poolhouse.cli.output import Column, Failed, Listing, echo, field, is_structured, style
 from poolhouse.cli.parameters import qualified_name, short_name
+from poolhouse.cli.patience import until_answered
 from poolhouse.cli.service_facts import brief_checks
 from poolhouse.cli.service_health import Check, describe_unknown, failed, summarize
 
@@ -111,8 +112,8 @@ class View:
         before: list[Json] | None = None
         health = HealthLine(api, self.cluster.namespace)
         with LiveLines() as view:
+            rows, line = await asyncio.gather(self.read(api), health.read())
             while True:
-                rows, line = await asyncio.gather(self.read(api), health.read())
                 if is_structured(self.output):
                     if before is None or _without_age(before) != _without_age(rows):
                         if before is not None and self.output == "yaml":
@@ -122,6 +123,8 @@ class View:
                 else:
                     view.show(list(self._lines(rows, line)), f"{line}{_without_age(rows)}")
                 await asyncio.sleep(POLL_SECONDS)
+                rows = await until_answered(api, lambda: self.read(api))
+                line = await health.read()
 
     def _lines(self, rows: list[Json], outage: str) -> Iterator[str]:
         if outage:

@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import click
@@ -27,6 +28,7 @@ from poolhouse.cli.output import (
     print_structured,
 )
 from poolhouse.cli.parameters import POOL, Duration
+from poolhouse.cli.patience import until_answered
 from poolhouse.cli.pools import get_pool, list_revisions, list_vms
 from poolhouse.cli.undo import find_revision, plan_undo, undo_update
 from poolhouse.cli.updates import (
@@ -109,7 +111,7 @@ async def _follow(
             document = await with_outage(api, cluster, get_pool(api, cluster, pool))
             while True:
                 state, message = progress(document)
-                if state == "Complete" and not await _counts_hold(api, document):
+                if state == "Complete" and not await until_answered(api, partial(_counts_hold, api, document)):
                     state, message = "Progressing", f"{pool}: {UNOBSERVED}"
                 # The error of a failed update contains the message.
                 if output == "text" and state != "Failed" and (last is None or message != last[2]):
@@ -122,7 +124,7 @@ async def _follow(
                 if state != "Progressing" or not watch:
                     break
                 await asyncio.sleep(POLL_SECONDS)
-                document = await get_pool(api, cluster, pool)
+                document = await until_answered(api, lambda: get_pool(api, cluster, pool))
     if last is None:
         raise Unreachable(f"no answer of the API server within {seconds:g} s")
     return last

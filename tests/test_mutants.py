@@ -44,6 +44,8 @@ def test_one_is_larger():
 def test_the_limit_ends_the_count():
     assert count() == 3
 """
+OPTIONS = "[pytest]\naddopts = -p no:schemathesis -p no:hypothesispytest -p no:asyncio -p no:anyio"
+"""without the plugins, whose imports take a second in the process of each mutant"""
 RUN = """
 import json, sys
 from pathlib import Path
@@ -63,6 +65,7 @@ def _outcomes(folder: Path) -> list[tuple[str, str]]:
     root.mkdir()
     (root / "tiny.py").write_text(TINY)
     (root / "test_tiny.py").write_text(TESTS)
+    (root / "pytest.ini").write_text(OPTIONS)
     shutil.copytree(root, copy)
     done = subprocess.run(
         [sys.executable, "-c", RUN, str(root), str(copy)], cwd=ROOT, capture_output=True, text=True, check=True

@@ -132,8 +132,9 @@ class LibvirtDefaults:
         return read_ports(self._define_known(self._with_known_machine_type(spec))[0], hotplug.placeholders)
 
     def possible_ports(self, spec: Json, release: Release | None) -> list[Ports]:
-        """The root ports with which this release of KubeVirt, or each one if it is unknown, starts this VM with another
-        spec; empty without root ports. Raises `DomainRejected`."""
+        """The root ports that the VM can have at its next start with this spec: one result for a known release of
+        KubeVirt, else one for each way in which releases choose them. Empty without root ports. Raises
+        `DomainRejected`."""
         hotplug, known = self._hotplug_ports(spec), self._with_known_machine_type(spec)
         if hotplug is None:
             return []
@@ -268,7 +269,8 @@ class LibvirtDefaults:
         return self.resolve_machine_type() not in self._known
 
     def _without_moving_addresses(self, spec: Json, values: list[Choice]) -> list[Choice]:
-        """The values with as many PCI addresses as KubeVirt's defines take without placing another device elsewhere.
+        """The values without the PCI addresses that would move other devices when KubeVirt defines the domain. First
+        the addresses of disks are left out, then those of NICs too.
 
         libvirt gives the bridge of conventional PCI devices the first bus that is free when it needs the bridge. With
         a later bus in use, this is another bus, and the devices behind the bridge and those after it move.

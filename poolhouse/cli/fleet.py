@@ -118,7 +118,8 @@ class Domains:
         return found if before is None or after is None else with_moves(found, guest, before, after)
 
     async def compare(self, found: Report, vm: Json, present: Domains | None) -> Report:
-        """The report with what this defaulter moves: compared with the present one, or with the record of the VM."""
+        """The report with the devices that move if this defaulter chooses their addresses. The comparison is with the
+        `present` defaulter; without one, with the hardware record of the VM."""
         from defaulter.fleet import NOT_COMPARED, foreseeable, with_versions
         from poolhouse.cli.domains import recorded
 

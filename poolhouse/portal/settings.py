@@ -92,7 +92,9 @@ class Settings(ServerSettings):
         "POOLHOUSE_OIDC_GROUPS_PREFIX", "oidc:", "What the name of such a group begins with."
     )
     groups: Words = setting(
-        "POOLHOUSE_PORTAL_GROUPS", (), "Groups that the portal may impersonate, with the prefix; it leaves out others."
+        "POOLHOUSE_PORTAL_GROUPS",
+        (),
+        "Groups that the portal may impersonate, with the prefix. It impersonates no others.",
     )
     namespaces: Words = setting(
         "POOLHOUSE_PORTAL_NAMESPACES", (), "Namespaces to look into for users who may not list all namespaces' claims."

@@ -60,8 +60,9 @@ class Metrics:
         self.informer_events = counter("informer_events_total", "Events of watches, by type.", "resource", "type")
         self.informer_contact = gauge(
             "informer_last_contact_timestamp_seconds",
-            "Time of the last answer or event for an informer, or of its start before the first one. The difference "
-            "to now is how stale the store may be. Only for informers that run: some run only in the leader.",
+            "When an informer last received an answer or an event, or when it started if it has received none. The "
+            "difference to now is how stale the store may be. "
+            "Only for informers that run: some run only in the leader.",
             "resource",
         )
         self.events = counter("events_total", "Events for users, by outcome (sent, dropped, refused).", "outcome")

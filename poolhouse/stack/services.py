@@ -92,7 +92,7 @@ def service_components(
         # A person may try requests by hand.
         "POOLHOUSE_UNKNOWN_CALLERS": "limit",
     }
-    # Simulated guests always have agents that a proxy reaches. QEMU's get one if there is a proxy.
+    # The proxy reaches the agents of guests. Simulated guests always have agents, and real guests with `guest_agent`.
     has_agents = guest_agent or engine == "simulated"
     proxy = {"POOLHOUSE_AGENT_PROXY": f"127.0.0.1:{ports['agents']}" if has_agents else ""}
     networks = f"{GUEST_NETWORK},{SIMULATED_NETWORK}"

@@ -78,7 +78,8 @@ def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterat
 
 
 def seconds_until_deletion_timeout(snapshot: PoolSnapshot, now: datetime) -> float | None:
-    """Seconds until a VM has been deleted for so long that it gets a successor, and that the status names it."""
+    """Seconds until a VM has been terminating for `DELETION_TIMEOUT`. The pool then creates its successor, and its
+    status names the VM."""
     ends = [parse_time(vm.deleted_at) + DELETION_TIMEOUT - now for vm in _awaited(snapshot, now)]
     return min(ends).total_seconds() if ends else None
 

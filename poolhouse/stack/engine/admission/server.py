@@ -226,7 +226,7 @@ def _webhook(path: str, url: str, bundle: bytes, kubevirt_user: str) -> Json:
 
 
 def _patched(request: Json, document: Json) -> Json:
-    """Replaces whole parts, as virt-api does."""
+    """Allows the request, and replaces the whole spec or metadata where they changed, as virt-api does."""
     before = request["object"]
     changes = [
         {"op": "replace", "path": f"/{part}", "value": document[part]}

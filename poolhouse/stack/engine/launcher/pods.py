@@ -61,8 +61,8 @@ def plan_launchers(vmi: VMI | None, pods: Iterable[Launcher], *, wanted: bool) -
 
 
 def _nodes(vmi: VMI) -> tuple[str, ...]:
-    # Without the finalizer its guest has ended, in whatever phase. A foreground deletion keeps the VMI until its Pods
-    # are gone.
+    # A deleted VMI without the finalizer has no guest any more, whatever its phase says. After a foreground deletion
+    # it exists until its Pods are gone.
     ended = vmi.deleted is not None and VMI_FINALIZER not in vmi.finalizers
     if ended or vmi.phase not in ("Scheduled", "Running") or not vmi.node:
         return ()

@@ -597,6 +597,11 @@ def kind(step: Step) -> Any:
             id="expired",
         ),
         pytest.param(
+            snapshot(a_claim(status=bound_status("m", seconds=60), ttlSeconds=60), claimed_vm("m", WarmState.IN_USE)),
+            ("Expired", "Expired"),
+            id="in the second in which it expires",
+        ),
+        pytest.param(
             snapshot(a_claim(status=bound_status("m", "Resumed", seconds=61), ttlSeconds=60), claimed_vm(vmi=PAUSED)),
             ("Expired", "Expired"),
             id="expired during activation",
@@ -689,6 +694,7 @@ def test_the_queue_position_is_not_written_for_every_vm() -> None:
     c = replace(a_claim(), status=before.status)
     moved = snapshot(c, pool=QUEUE, position=29, timeline=Timeline(position_written=NOW - timedelta(seconds=3)))
     assert plan(moved, NOW) == Requeue(26)
+    assert plan(moved, NOW + timedelta(seconds=25.5)) == Requeue(pytest.approx(0.5)), "it is written in time"
     assert isinstance(plan(moved, NOW + timedelta(seconds=27)), UpdateStatus)
     later = replace(moved, timeline=Timeline(position_written=NOW + timedelta(hours=1)))
     assert isinstance(plan(later, NOW), UpdateStatus), "the clock was set back"

@@ -1,7 +1,6 @@
 """What the controller knows about the demand for one pool: a bounded summary of all claims."""
 
 import base64
-import binascii
 import json
 import math
 import zlib
@@ -208,14 +207,14 @@ class DemandHistory:
             packed = zlib.decompressobj()
             state = json.loads(packed.decompress(base64.b64decode(text, validate=True), MAX_BYTES))
             return cls._from_state(state)
-        except (binascii.Error, zlib.error, ValueError, TypeError, KeyError, AttributeError, OverflowError):
+        except (zlib.error, ValueError, TypeError, LookupError, AttributeError, OverflowError, RecursionError):
             return cls()
 
     @classmethod
     def _from_state(cls, state: Any) -> "DemandHistory":
         if state["version"] != VERSION:
             return cls()
-        window, boot = float(state["window"]), state["boot"]
+        window, boot = _finite(state["window"]), state["boot"]
         return cls(
             since=_finite(state["since"]) if state["since"] is not None else None,
             saved_at=_finite(state["saved"]),

@@ -16,6 +16,7 @@ from poolhouse.runtime.errors import (
     ApiError,
     Conflict,
     NotFound,
+    NotServed,
     Throttled,
     Unreachable,
 )
@@ -44,6 +45,11 @@ class Action(Protocol):
 A = TypeVar("A", bound=Action)
 O_contra = TypeVar("O_contra", bound=ObjectMeta, contravariant=True)
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
+
+
+def _is_one_of(error: Exception | None, kinds: tuple[type[Exception], ...]) -> bool:
+    """An object that is gone is `NotFound`; but a kind that is not served is no change of the cluster."""
+    return isinstance(error, kinds) and not isinstance(error, NotServed)
 
 
 @dataclass(frozen=True)
@@ -111,9 +117,9 @@ class WriteBatches(Generic[O]):
                 self.reporter.succeeded(owner, action)
         failed = [(action, error) for action, error in results if error is not None]
         not_done = tuple(action for action, error in failed if not isinstance(error, self.outcome_unknown))
-        refused = next(((action, error) for action, error in failed if not isinstance(error, self.passing)), None)
+        refused = next(((action, error) for action, error in failed if not _is_one_of(error, self.passing)), None)
         failure = self.reporter.failed(owner, *refused) if refused and owner is not None else None
-        server_error = next((error for _, error in failed if not isinstance(error, CHANGED)), None)
+        server_error = next((error for _, error in failed if not _is_one_of(error, CHANGED)), None)
         return Outcome(failure, bool(failed), done, not_done, server_error)
 
     def expect(self, owner: O, actions: Sequence[Action]) -> None:
@@ -123,7 +129,8 @@ class WriteBatches(Generic[O]):
     def refuse(self, owner: O, actions: Sequence[Action], error: Exception) -> Outcome:
         """The outcome of unsent actions, because the API server would refuse the first action with this error."""
         self._writes.not_begun(owner.uid, actions, error)
-        return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions))
+        outage = error if isinstance(error, NotServed) else None
+        return Outcome(self.reporter.failed(owner, actions[0], error), True, (), tuple(actions), outage)
 
     def skip(self, owner: O, actions: Sequence[Action], error: Exception | None = None) -> Outcome:
         """Takes back the expectations of actions that are not sent, because a request that they need has failed, and
@@ -131,7 +138,7 @@ class WriteBatches(Generic[O]):
         if not actions:
             return Outcome()
         self._writes.not_begun(owner.uid, actions, NotSent())
-        server_error = None if isinstance(error, CHANGED) else error
+        server_error = None if _is_one_of(error, CHANGED) else error
         return Outcome(retry=True, not_done=tuple(actions), error=server_error)
 
     def refused(self, uid: str) -> frozenset[str]:
@@ -166,8 +173,9 @@ def retry_unless_done(outcome: Outcome, reported: Failure | None = None) -> None
     if isinstance(outcome.error, Throttled):
         raise outcome.error
     if failure := reported or outcome.failure:
-        raise RetryWithBackoff(failure.message)
-    raise RetryWithBackoff(error_message(outcome.error) if outcome.error else "the cluster has changed meanwhile")
+        raise RetryWithBackoff(failure.message) from outcome.error
+    message = error_message(outcome.error) if outcome.error else "the cluster has changed meanwhile"
+    raise RetryWithBackoff(message) from outcome.error
 
 
 def failure(reason: str, message: str) -> Failure:

@@ -16,7 +16,7 @@ from defaulter.contract import InvalidDocument
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.batch_writer import MAX_BATCH_SIZE
-from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.errors import ApiError, NotServed
 from poolhouse.runtime.events import ObjectMeta
 
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
@@ -82,6 +82,8 @@ async def create(
     called before each request, and prevents it by raising an error."""
     try:
         completed = await to.creator(documents)
+    except NotServed as error:
+        return to.batches.refuse(to.owner, actions, error)
     except PASSING as error:
         return to.batches.skip(to.owner, actions, error)
     except (InvalidDocument, ApiError) as error:

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.errors import ApiError, Conflict, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Conflict, NotServed, Throttled, Unavailable, Unreachable
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.workqueue import RETRY, WorkQueue
 
@@ -27,7 +27,8 @@ SERVER_RETRY_SECONDS = 15.0
 
 
 class RetryWithBackoff(Exception):
-    """Raised by a reconcile that could not finish its work and has reported the reason in a condition or event."""
+    """Raised by a reconcile that could not finish its work and has reported the reason in a condition or event. Its
+    cause, if it has one, decides how long the pauses become."""
 
 
 class Controller(Generic[K]):
@@ -102,8 +103,11 @@ class Controller(Generic[K]):
     def _retry(self, key: K, error: Exception) -> None:
         self._errors.labels(self.name, type(error).__name__).inc()
         at_least = error.retry_after_seconds if isinstance(error, ApiError) else None
-        # A short limit on the pause, so that keys are retried soon after the API server is available again.
-        at_most = SERVER_RETRY_SECONDS if isinstance(error, Unreachable | Unavailable | Throttled) else float("inf")
+        cause = error.__cause__ if isinstance(error, RetryWithBackoff) else error
+        # A short limit on the pause, so that keys are retried soon after the API server is available again, or has the
+        # kind again.
+        outage = isinstance(cause, Unreachable | Unavailable | Throttled | NotServed)
+        at_most = SERVER_RETRY_SECONDS if outage else float("inf")
         pause = self.queue.add_rate_limited(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
         match error:
             case Conflict():  # another writer has changed the object: no error to log

@@ -2,6 +2,7 @@
 
 ApiError
 ├── NotFound       the object or its kind does not exist
+│   └── NotServed      the API server does not have the kind: retry soon, somebody may be installing it
 ├── AlreadyExists  another writer has created it
 ├── Conflict       it changed since it was read: read it again
 ├── Invalid        the API server will never accept this body: report it to its author
@@ -63,6 +64,9 @@ class ApiError(Exception):
 class NotFound(ApiError): ...
 
 
+class NotServed(NotFound): ...
+
+
 class AlreadyExists(ApiError): ...
 
 
@@ -113,6 +117,9 @@ OUTCOME_UNKNOWN: tuple[type[Exception], ...] = (Unreachable, Unavailable, Timeou
 QUOTA = re.compile(r"is forbidden: (exceeded quota|status unknown for quota): ")
 """Message of the API server when a quota is full, or when the usage of a new quota is not counted yet."""
 
+NO_KIND = re.compile(r"^404 page not found$|the server could not find the requested resource")
+"""Message of the API server for a path of a kind that it does not have."""
+
 WEBHOOK_FAILURE = re.compile(
     r'failed calling webhook "(?P<name>[^"]*)": (?:failed to call webhook: )?(?:\w+ "[^"]*": )?(?P<cause>.*)', re.DOTALL
 )
@@ -145,6 +152,9 @@ def error_from_status(
     if seconds is not None:
         seconds = min(seconds, RETRY_AFTER_LIMIT_SECONDS)
     message = _sentence(status, details)
+    if number == 404 and NO_KIND.search(message):
+        message = f"the API server does not serve {_kind(call)}"
+        return NotServed(message, status=number, reason=reason, details=details, call=call)
     return _class(number, reason, seconds, message)(
         message, status=number, reason=reason, details=details, retry_after_seconds=seconds, call=call
     )
@@ -191,6 +201,12 @@ def _sentence(status: Mapping[str, Any], details: Mapping[str, Any]) -> str:
                 field = cause.get("field")
                 message += f"; {field}: {text}" if field else f"; {text}"
     return message
+
+
+def _kind(call: str) -> str:
+    """The plural of the kind in the path of a request, with its group."""
+    path = re.search(r"/apis/(?P<group>[^/]+)/[^/]+/(?:namespaces/[^/]+/)?(?P<plural>[^/?]+)", call)
+    return f"{path['plural']}.{path['group']}" if path is not None else "this kind"
 
 
 def _number(value: object) -> int | None:

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.controller import Controller
-from poolhouse.runtime.errors import Conflict, Throttled, Unreachable
+from poolhouse.runtime.controller import Controller, RetryWithBackoff
+from poolhouse.runtime.errors import Conflict, NotServed, Throttled, Unreachable
 
 Reconcile = Callable[[str], Awaitable[float | None]]
 
@@ -114,12 +114,16 @@ async def test_failures_are_retried_with_growing_pauses_until_a_success(error: E
     assert times(log) == [0, 1, 3, 7, 50, 51]
 
 
-async def test_errors_of_the_server_have_a_short_maximum_pause() -> None:
+@pytest.mark.parametrize("reported", [False, True])
+@pytest.mark.parametrize("error", [Unreachable("away"), NotServed("no VMs")])
+async def test_errors_of_the_server_have_a_short_maximum_pause(error: Exception, reported: bool) -> None:
     log: list[float] = []
 
     async def reconcile(key: str) -> None:
         log.append(asyncio.get_running_loop().time())
-        raise Unreachable("away")
+        if reported:
+            raise RetryWithBackoff("it is in the status") from error
+        raise error
 
     async with running(reconcile) as controller:
         controller.enqueue("a")

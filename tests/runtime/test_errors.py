@@ -43,6 +43,29 @@ def test_each_answer_raises_its_class_of_error(
 
 
 @pytest.mark.parametrize(
+    ("body", "path", "message"),
+    [
+        pytest.param(
+            b"404 page not found\n",
+            "/apis/kubevirt.io/v1/namespaces/a/virtualmachines/web-1",
+            "the API server does not serve virtualmachines.kubevirt.io",
+            id="its CRD is deleted",
+        ),
+        pytest.param(
+            json.dumps({"kind": "Status", "message": "the server could not find the requested resource"}).encode(),
+            "/apis/kubevirt.io/v1/virtualmachines?limit=1",
+            "the API server does not serve virtualmachines.kubevirt.io",
+            id="another path of its group is served",
+        ),
+        pytest.param(b"404 page not found", "/x", "the API server does not serve this kind", id="no path of a kind"),
+    ],
+)
+def test_a_kind_that_is_not_served_differs_from_an_object_that_is_gone(body: bytes, path: str, message: str) -> None:
+    error = errors.error_from_response(404, body, now=NOW, call=f"POST {path}")
+    assert (type(error), error.message) == (errors.NotServed, message)
+
+
+@pytest.mark.parametrize(
     ("rest", "cause"),
     [
         (

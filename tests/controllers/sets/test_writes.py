@@ -13,7 +13,7 @@ from controllers.shared.creation import DefaultingCreator
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.batch_writer import ExpectedEvents
 from poolhouse.runtime.controller import RetryWithBackoff
-from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Throttled, Unreachable
+from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotServed, Throttled, Unreachable
 from poolhouse.runtime.expectations import Expectations
 from tests.controllers.replicaset.builders import a_set
 
@@ -110,6 +110,9 @@ async def test_what_needs_a_failed_write_is_not_sent() -> None:
         pytest.param(
             Invalid("no such disk"), Failure("FailedCreate", "no such disk"), id="the API server refuses the object"
         ),
+        pytest.param(
+            NotServed("no VMs"), Failure("FailedCreate", "no VMs"), id="the CRD was deleted while the pool existed"
+        ),
         pytest.param(Throttled("later"), None, id="the API server limits requests"),
         pytest.param(Unreachable("away"), None, id="no answer"),
     ],
@@ -120,7 +123,7 @@ async def test_a_failed_dry_run_creates_nothing(error: ApiError, failure: Failur
     to.batches.expect(to.owner, PLAN[:2])
     outcome = (await carry_out(WRITES, to, PLAN))[Create]
     assert (outcome.failure, outcome.retry, outcome.not_done) == (failure, True, PLAN[:2])
-    assert outcome.error == (None if failure else error), "a busy server says when to try again"
+    assert outcome.error == (None if isinstance(error, Invalid) else error), "it decides when to try again"
     assert server.done == ["s"]
     assert to.batches.expectations.satisfied("u-web", 0.0)
 
@@ -145,8 +148,9 @@ def test_how_a_reconcile_ends(
     if raised is None:
         retry_unless_done(merge_outcomes(outcomes), reported)
         return
-    with pytest.raises(raised, match=message):
+    with pytest.raises(raised, match=message) as retry:
         retry_unless_done(merge_outcomes(outcomes), reported)
+    assert raised is Throttled or retry.value.__cause__ is merge_outcomes(outcomes).error
 
 
 @pytest.mark.parametrize(

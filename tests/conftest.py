@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, settings
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import SERVICES
 from poolhouse.stack.status_file import StackStatus, tail
-from tests.scheduling import in_order, unit_of
+from tests.scheduling import in_order, servers_of, unit_of
 
 if TYPE_CHECKING:
     from tests.portal.running import Place
@@ -84,10 +84,9 @@ SERVERS_OF_UNIT = pytest.StashKey[ExitStack]()
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_teardown(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Ends the servers that several packages share after the last test with them: at rest they take processor time,
-    too."""
+    """Ends the servers that several files share with the last test of them: at rest they take processor time, too."""
     yield
-    if nextitem is None or unit_of(nextitem.nodeid) != unit_of(item.nodeid):
+    if nextitem is None or servers_of(nextitem.nodeid) != servers_of(item.nodeid):
         item.config.stash.setdefault(SERVERS_OF_UNIT, ExitStack()).close()
 
 
@@ -111,8 +110,8 @@ def bare_control_plane(directory: Path) -> Iterator[StackPaths]:
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: ExitStack) -> StackPaths:
-    """A control plane for few files of several packages, which stay with one worker. That of tests/cluster is another
-    one. Each test uses a namespace of its own and deletes its cluster-wide objects."""
+    """A control plane for files of several packages, which stay with one worker. Each test uses a namespace of its own
+    and deletes its cluster-wide objects."""
     return servers_of_unit.enter_context(bare_control_plane(tmp_path_factory.mktemp("control-plane")))
 
 

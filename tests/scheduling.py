@@ -2,9 +2,9 @@
 tests of files in `APART` are shared between workers. Where one worker would be busy for too long, the files are two
 units, each with servers of its own.
 
-Tests that start servers come first, the longest of them before all others, so that no worker is left with one of them
-at the end. The files of a package come one after the other, because its servers run until its last test, and servers at
-rest take processor time too.
+Tests that start servers come first, the units that take longest before all others, so that no worker is left with one
+of them at the end. The files of a unit come one after the other, because its servers run until its last test, and
+servers at rest take processor time too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ SHARED = {
     "tests/cluster/simulated/test_pool": "`simulated` of tests/cluster/simulated, for pools",
     "tests/cluster/simulated/": "`simulated` of tests/cluster/simulated",
     "tests/cluster/test_stack.py": "the two stacks of the file",
-    "tests/cluster/test_pool": "`control_plane` of tests/cluster, for pools",
-    "tests/cluster/test_": "`control_plane` of tests/cluster",
+    "tests/cluster/test_": "`control_plane` of several packages",
     "tests/charts/test_certificates.py": "`control_plane` of several packages",
     "tests/charts/test_plain.py": "`control_plane` of several packages",
     "tests/console/test_browser.py": "`simulated_stack` of several packages",
@@ -39,39 +38,44 @@ SHARED = {
 APART = ("tests/cluster/test_warm_ec2.py",)
 """files whose tests share only what each worker starts anyway: its control plane, and a stand-in that starts at once"""
 FIRST = (
+    "tests/cluster/test_",
+    "tests/cluster/simulated/",
     "tests/e2e/test_",
-    "tests/cluster/test_stack.py",
+    "tests/cluster/guests/",
+    "tests/cluster/simulated/test_pool",
     "tests/console/test_browser.py",
     "tests/portal/test_sessions.py",
     "tests/portal/test_user_console.py",
     "tests/docs/test_tasks.py",
-    "tests/cluster/guests/",
     "tests/cluster/whole/",
-    "tests/cluster/pods/",
-    "tests/cluster/simulated/",
-    "tests/cluster/",
     "tests/charts/",
+    "tests/cluster/test_stack.py",
     "tests/guests_in_browser/",
+    "tests/cluster/pods/",
 )
 """beginnings of the paths of files that start servers, in the order in which their tests are given out"""
 
 
 def unit_of(nodeid: str) -> str:
     """What stays with one worker: the servers that the test's file shares with others, the file, or only the test."""
-    file = nodeid.split("::", 1)[0]
-    if file in APART:
-        return nodeid
+    return nodeid if nodeid.partition("::")[0] in APART else servers_of(nodeid)
+
+
+def servers_of(nodeid: str) -> str:
+    """Names the servers that the test's file shares with others, or the file. They end after the last test of them."""
+    file = nodeid.partition("::")[0]
     return next((servers for path, servers in SHARED.items() if file.startswith(path)), file)
 
 
 def rank_of(nodeid: str) -> int:
-    """Tests with a lower rank are given out earlier."""
+    """Tests with a lower rank are given out earlier. The longest beginning of the path decides."""
     return _rank_of(nodeid.partition("::")[0])
 
 
 @cache
 def _rank_of(file: str) -> int:
-    return next((rank for rank, path in enumerate(FIRST) if file.startswith(path)), len(FIRST))
+    found = max((path for path in FIRST if file.startswith(path)), key=len, default="")
+    return FIRST.index(found) if found else len(FIRST)
 
 
 def in_order(items: Sequence[T], nodeid_of: Callable[[T], str]) -> list[T]:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.scheduling import in_order, unit_of
+from tests.scheduling import in_order, servers_of, unit_of
 
 
 def test_tests_that_share_servers_come_one_after_the_other() -> None:
@@ -34,8 +34,7 @@ def test_tests_that_share_servers_come_one_after_the_other() -> None:
     ("one", "other", "together"),
     [
         ("tests/cluster/test_admission.py::a", "tests/cluster/test_runtime.py::a", True),
-        ("tests/cluster/test_pool.py::a", "tests/cluster/test_pool_cli.py::a", True),
-        ("tests/cluster/test_pool.py::a", "tests/cluster/test_runtime.py::a", False),
+        ("tests/cluster/test_pool.py::a", "tests/charts/test_plain.py::a", True),
         ("tests/cluster/test_stack.py::a", "tests/cluster/test_runtime.py::a", False),
         ("tests/cluster/simulated/test_claim.py::a", "tests/cluster/simulated/test_engine.py::a", True),
         ("tests/cluster/simulated/test_claim.py::a", "tests/cluster/simulated/test_pool_heal.py::a", False),
@@ -45,3 +44,16 @@ def test_tests_that_share_servers_come_one_after_the_other() -> None:
 )
 def test_which_tests_stay_with_one_worker(one: str, other: str, together: bool) -> None:
     assert (unit_of(one) == unit_of(other)) is together
+
+
+def test_servers_outlive_the_tests_that_several_workers_share() -> None:
+    assert servers_of("tests/cluster/test_warm_ec2.py::a") == servers_of("tests/cluster/test_warm_ec2.py::b")
+
+
+def test_units_that_take_longest_come_first() -> None:
+    given = [
+        "tests/cluster/test_stack.py::a",
+        "tests/cluster/whole/test_doctor.py::a",
+        "tests/cluster/test_runtime.py::a",
+    ]
+    assert in_order(given, str) == list(reversed(given))

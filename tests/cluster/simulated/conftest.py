@@ -18,8 +18,7 @@ ALONE = ("--without", "webhook", "--without", "defaulter", "--without", "control
 
 @pytest.fixture(scope="package")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    """An API server and the simulated engine. The tests of this package that a worker runs share them,
-    as all tests of tests/cluster share `control_plane`."""
+    """An API server and the simulated engine. The tests of this package that a worker runs share them."""
     paths = StackPaths(tmp_path_factory.mktemp("simulated"))
     with stack(paths, "--engine", "simulated", *ALONE):
         yield paths

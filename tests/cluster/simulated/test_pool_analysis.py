@@ -241,40 +241,40 @@ async def test_a_job_judges_an_update(simulated: StackPaths, guests: Place) -> N
 
 
 async def test_the_right_to_create_jobs_is_the_operators_choice(
-    control_plane: Any, place: Place, tmp_path: Path
+    simulated: StackPaths, guests: Place, tmp_path: Path
 ) -> None:
-    await place.pool(1)
-    await cron_job(place, {"poolhouse.dev/pool-analysis": "true"})
-    pool = parse_pool(await place.seen())
+    await guests.pool(1)
+    await cron_job(guests, {"poolhouse.dev/pool-analysis": "true"})
+    pool = parse_pool(await guests.seen())
     assert isinstance(pool, Pool)
     action = RunJob("web-smoke", "smoke", "smoke-test", "web-1", "a test")
-    account = {"metadata": {"namespace": place.namespace, "name": "controllers"}}
-    path = f"/api/v1/namespaces/{place.namespace}/serviceaccounts"
-    await place.api.request("POST", path, body=account)
-    token = await token_of(place.api, place.namespace, "controllers")
-    config = yaml.safe_load(control_plane.kubeconfig.read_text())
+    account = {"metadata": {"namespace": guests.namespace, "name": "controllers"}}
+    path = f"/api/v1/namespaces/{guests.namespace}/serviceaccounts"
+    await guests.api.request("POST", path, body=account)
+    token = await token_of(guests.api, guests.namespace, "controllers")
+    config = yaml.safe_load(simulated.kubeconfig.read_text())
     config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
     (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
     async with await Api.connect(tmp_path / "kubeconfig", user_agent="tests") as controllers:
         with pytest.raises(Forbidden, match=r"controllers\.analysis\.jobs"):
             await run_job(controllers, pool, action)
-        group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{place.namespace}"
-        here = {"namespace": place.namespace, "name": "jobs"}
+        group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{guests.namespace}"
+        here = {"namespace": guests.namespace, "name": "jobs"}
         rules = [each.rule() for each in rbac.ANALYSIS_JOB_RULES]
-        await place.api.request("POST", f"{group}/roles", body={"metadata": here, "rules": rules})
-        subject = {"kind": "ServiceAccount", "name": "controllers", "namespace": place.namespace}
+        await guests.api.request("POST", f"{group}/roles", body={"metadata": here, "rules": rules})
+        subject = {"kind": "ServiceAccount", "name": "controllers", "namespace": guests.namespace}
         role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "jobs"}
         binding = {"metadata": here, "roleRef": role, "subjects": [subject]}
-        await place.api.request("POST", f"{group}/rolebindings", body=binding)
+        await guests.api.request("POST", f"{group}/rolebindings", body=binding)
 
         async def created() -> list[str]:
             with suppress(Forbidden):  # the API server hears of a new role after a moment
                 await run_job(controllers, pool, action)
-            return [each["metadata"]["name"] for each in await jobs(place)]
+            return [each["metadata"]["name"] for each in await jobs(guests)]
 
         await until(created, ["web-smoke"])
         await run_job(controllers, pool, action)
-        assert (await controllers.get(JOBS, place.namespace, "web-smoke"))["spec"]["ttlSecondsAfterFinished"] == 86400
+        assert (await controllers.get(JOBS, guests.namespace, "web-smoke"))["spec"]["ttlSecondsAfterFinished"] == 86400
 
 
 async def cron_job(place: Place, labels: Json) -> None:

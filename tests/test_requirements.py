@@ -51,6 +51,7 @@ UNIMPORTED = {
 """requirements that no room imports, with their use"""
 PART_OF = {
     "botocore": "boto3",
+    "multidict": "aiohttp",
     "packaging": "pytest",
     "requests": "schemathesis",
 }

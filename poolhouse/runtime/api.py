@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from poolhouse.runtime.clock import ApiServerClock
+from poolhouse.runtime.connections import Connections
 from poolhouse.runtime.credentials import Credentials
 from poolhouse.runtime.errors import NotFound, Unreachable, error_from_status
 from poolhouse.runtime.fair_slots import FairSlots
@@ -84,6 +85,7 @@ class Api:
         transport = Transport(
             credentials,
             new_session(user_agent),
+            Connections(user_agent),
             timeout_seconds,
             FairSlots(max_connections, per_key=max_per_namespace or max_connections),
             metrics,
@@ -100,7 +102,7 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self._transport.session.close()
+        await self._transport.close()
 
     @property
     def host(self) -> str:

@@ -1,10 +1,14 @@
 """Identifies resources of the Kubernetes API and their URL paths."""
 
+import re
 from dataclasses import dataclass
 from typing import Protocol, Self
 from urllib.parse import quote
 
 from poolhouse.runtime.errors import NotFound
+
+PLAIN = re.compile(r"[A-Za-z0-9_.~:-]*").fullmatch
+"""Matches what `quote` leaves unchanged, in a tenth of its time. Nearly all names are like this."""
 
 Key = tuple[str, str]
 """Namespace ("" for a cluster-scoped object) and name."""
@@ -61,7 +65,7 @@ class Resource:
             raise ValueError(f"the path of {self.kind} has an empty part: {parts}")
         if not {".", ".."}.isdisjoint(parts):
             raise NotFound(f"{self.kind} {name!r} in namespace {namespace!r}: no object can have this name")
-        return "/" + "/".join(quote(part, safe=":") for part in parts)
+        return "/" + "/".join(part if PLAIN(part) else quote(part, safe=":") for part in parts)
 
 
 VMS = Resource("kubevirt.io", "v1", "virtualmachines", "VirtualMachine")

@@ -13,7 +13,7 @@ the VM's resourceVersion.
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
@@ -45,23 +45,23 @@ class Stores:
 def select_pool(claim: Claim, pools: Collection[WarmPool | InvalidWarmPool]) -> WarmPool | Failure:
     """The pool that the claim names, or the default pool. `pools` are the pools of the claim's namespace."""
     name, namespace = claim.spec.pool_name, claim.namespace
+    if not name and (default := default_pool(pools)):
+        return default
+    found = next((pool for pool in pools if pool.name == name), None)
+    if isinstance(found, WarmPool) and not found.deleting:
+        return found
     names = ", ".join(sorted(pool.name for pool in pools)) or "none"
     if not name:
-        if default := default_pool(pools):
-            return default
         problem = f"there is no warm pool in namespace {namespace}"
         if pools:
             problem = f"namespace {namespace} has no default pool: set spec.poolName to one of: {names}"
         return Failure(ClaimReason.NO_DEFAULT_POOL, f"the claim names no pool, and {problem}")
-    found = next((pool for pool in pools if pool.name == name), None)
     if found is None:
         message = f"there is no warm pool {name} in namespace {namespace}, which has: {names}"
         return Failure(ClaimReason.POOL_NOT_FOUND, f"{message}; a pool serves claims of its own namespace only")
     if isinstance(found, InvalidWarmPool):
         return Failure(ClaimReason.POOL_INVALID, f"warm pool {name} is not valid: {found.problem}")
-    if found.deleting:
-        return Failure(ClaimReason.POOL_NOT_FOUND, f"warm pool {name} is being deleted")
-    return found
+    return Failure(ClaimReason.POOL_NOT_FOUND, f"warm pool {name} is being deleted")
 
 
 class QuotaTracker:
@@ -275,10 +275,10 @@ class Allocator:
 
     def candidate(self, claim: Claim, pool: WarmPool) -> WarmVM | None:
         """The VM that the claim gets now. None if the claims before it in the queue need all ready VMs."""
-        overrides, probe = claim.overrides, WarmVM(pool.namespace, "", "")
+        overrides = claim.overrides
 
         def is_current(variant: Variant) -> bool:
-            return pool.current(replace(probe, placement=variant.placement, template_hash=variant.template_hash))
+            return pool.is_current(variant.template_hash, variant.placement)
 
         def is_usable(variant: Variant) -> bool:
             return pool.spec.update_strategy.type != "Recreate" or is_current(variant)

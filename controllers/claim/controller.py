@@ -12,7 +12,16 @@ from controllers.claim.plan import plan
 from controllers.claim.pod_notes import PodNote, note_of
 from controllers.claim.queue_checks import QueueChecks
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, claim_of, parse_claim
+from controllers.claim.snapshot import (
+    CLAIMS,
+    Claim,
+    ClaimRecord,
+    ClaimSnapshot,
+    Failure,
+    claim_of,
+    health_period_seconds,
+    parse_claim,
+)
 from controllers.claim.steps import CheckApplication, CheckHealth, Requeue, Step, TerminateApplication
 from controllers.shared.vmi import VMI
 from controllers.warmpool.ec2.tags import has_agent
@@ -74,11 +83,11 @@ class ClaimObserver:
     def _with_pool_of_vm(self, snapshot: ClaimSnapshot, record: ClaimRecord, now: float) -> ClaimSnapshot:
         """The snapshot of a claim that has a VM."""
         claim = snapshot.claim
-        snapshot = replace(snapshot, pool=self._pool_of(claim, snapshot.vms))
-        if snapshot.pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
-            snapshot = replace(snapshot, candidate=self.allocator.candidate(claim, snapshot.pool))
-        recent = record.recent_application_health(now, snapshot.health_period_seconds)
-        return replace(snapshot, application_health=recent)
+        pool, candidate = self._pool_of(claim, snapshot.vms), None
+        if pool is not None and claim.status.launch_type == "Cold" and not claim.status.ready_at:
+            candidate = self.allocator.candidate(claim, pool)
+        recent = record.recent_application_health(now, health_period_seconds(pool))
+        return replace(snapshot, pool=pool, candidate=candidate, application_health=recent)
 
     def _with_selected_pool(self, snapshot: ClaimSnapshot) -> ClaimSnapshot:
         """The snapshot of a claim without a VM, with its place in the pool's queue."""

@@ -196,7 +196,7 @@ class ClaimSnapshot:
 
     @property
     def health_period_seconds(self) -> float:
-        return float((self.pool.spec.health if self.pool is not None else HealthSpec()).period_seconds)
+        return health_period_seconds(self.pool)
 
     @property
     def grace_seconds(self) -> int:
@@ -232,6 +232,10 @@ class ClaimSnapshot:
             bound.last_transition_time if bound is not None and self.claim.status.attempts else self.claim.created_at
         )
         return time_or_min(since) + timedelta(seconds=seconds)
+
+
+def health_period_seconds(pool: WarmPool | None) -> float:
+    return float((pool.spec.health if pool is not None else HealthSpec()).period_seconds)
 
 
 def time_or_min(text: str | None) -> datetime:
@@ -361,7 +365,7 @@ class ClaimRecord:
                 del self.vms[uid]
                 self.vms_known = False
                 continue
-            merged[uid] = replace(vm, vmi=None, node=None)
+            merged[uid] = vm if vm.vmi is None and vm.node is None else replace(vm, vmi=None, node=None)
         return tuple(merged.values())
 
     def vm_deleted(self, uid: str) -> None:

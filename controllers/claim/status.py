@@ -64,29 +64,31 @@ def creation_obstacle(s: ClaimSnapshot) -> Failure | None:
 
 def bound(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, now: datetime) -> ClaimStatus:
     """The write of this status carries the resourceVersion of a claim without a VM, so only one write succeeds."""
+    ready = _false("Ready", Failure(ClaimReason.ACTIVATING, f"{vm.name} is not handed over yet"))
+    fields = _binding(s, vm, launch_type, reason, now)
+    return _status(s, now, [_bound(vm), ready], phase="Bound", timings=_timings(s, now, ready=False), **fields)
+
+
+def _bound(vm: WarmVM) -> Condition:
+    return condition("Bound", True, ClaimReason.VM_BOUND, f"{vm.name} belongs to this claim alone")
+
+
+def _binding(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str, now: datetime) -> dict[str, Any]:
+    """The fields of the status that say which VM the claim has."""
     ref: dict[str, Any] = {"vm_ref": VMRef(name=vm.name, uid=vm.uid)}
     if is_instance(vm):  # the pool may be deleted
         ref = {"instance_ref": EC2InstanceRef(id=vm.uid)}
-    conditions = [
-        condition("Bound", True, ClaimReason.VM_BOUND, f"{vm.name} belongs to this claim alone"),
-        _false("Ready", Failure(ClaimReason.ACTIVATING, f"{vm.name} is not handed over yet")),
-    ]
     end = expiry_at_binding(s, now)
-    return _status(
-        s,
-        now,
-        conditions,
-        phase="Bound",
-        queue_position=None,
-        pool_name=vm.pool,
-        launch_type=launch_type,
-        launch_reason=reason,
-        attempts=s.claim.status.attempts + (0 if s.claim.vm_uid else 1),
-        bound_at=format_micro_time(now),
-        expires_at=format_micro_time(end) if end else None,
-        timings=_timings(s, now, ready=False),
+    return {
+        "queue_position": None,
+        "pool_name": vm.pool,
+        "launch_type": launch_type,
+        "launch_reason": reason,
+        "attempts": s.claim.status.attempts + (0 if s.claim.vm_uid else 1),
+        "bound_at": format_micro_time(now),
+        "expires_at": format_micro_time(end) if end else None,
         **ref,
-    )
+    }
 
 
 def unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> ClaimStatus:
@@ -99,8 +101,9 @@ def unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> Cl
 
 def bound_and_ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
     """Binds the VM and makes the claim Ready in one write. The VM must be healthy and need no other step."""
-    after = bound(s, vm, *launch(s, vm), now)
-    return ready(replace(s, claim=replace(s.claim, status=after)), vm, now)
+    binding = {**_binding(s, vm, *launch(s, vm), now), "observed_generation": s.claim.generation}
+    after = s.claim.status.model_copy(update=binding)
+    return ready(replace(s, claim=replace(s.claim, status=after)), vm, now, [_bound(vm)])
 
 
 def launch(s: ClaimSnapshot, vm: WarmVM) -> tuple[LaunchType, str]:
@@ -140,8 +143,8 @@ def application_conditions(s: ClaimSnapshot, now: datetime) -> list[Condition]:
     return [Condition(type=kind, status=VERDICTS[health.verdict], reason=health.reason, message=message)]
 
 
-def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
-    """The status of a Ready claim. The condition Ready shows whether the VM still runs."""
+def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime, others: Iterable[Condition] = ()) -> ClaimStatus:
+    """The status of a Ready claim, with other conditions. The condition Ready shows whether the VM still runs."""
     before, vmi = s.claim.status, vm.vmi
     if (s.health is not None and s.health.verdict == "Healthy") or (vmi is not None and vmi.ready):
         now_ready = condition("Ready", True, ClaimReason.HANDED_OVER, f"{vm.name} is running and in use")
@@ -154,6 +157,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> ClaimStatus:
         s,
         now,
         [
+            *others,
             now_ready,
             *personalized,
             *application_conditions(s, now),
@@ -275,6 +279,13 @@ def _accepted(s: ClaimSnapshot, now: datetime) -> Accepted | None:
 
 
 def _with_time(c: Condition, old: Condition | None, generation: int, now: datetime) -> Condition:
+    if old and (old.status, old.reason, old.message, old.observed_generation) == (
+        c.status,
+        c.reason,
+        c.message,
+        generation,
+    ):
+        return old
     since = old.last_transition_time if old and old.status == c.status else format_micro_time(now)
     return c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 

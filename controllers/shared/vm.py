@@ -309,10 +309,15 @@ def parse_vm(document: Json) -> VM:
         start_failures=typed(int, status, "startFailure", "consecutiveFailCount") or 0,
         start_refusal="" if created else start_refusal(status),
         restart_required=_restart_required(status),
-        live=read_fields(at(spec, "template", "spec")),
+        live=_live_fields(spec, owner),
         matchers=intern(matchers_of(spec)),
         live_update_since=text(metadata, "annotations", meta.LIVE_UPDATE_SINCE),
     )
+
+
+def _live_fields(spec: Json, owner: Json | None) -> LiveFields:
+    """Nothing for the VM of another owner, because only pools read them: they take a third of the time of a VM."""
+    return read_fields(at(spec, "template", "spec")) if owner is None or group_kind(owner) == POOL else NO_FIELDS
 
 
 def _replaced_disks(annotation: str, ordinal: int | None) -> str:

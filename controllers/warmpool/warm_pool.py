@@ -178,12 +178,16 @@ class WarmPool(ObjectView):
 
     def current(self, vm: WarmVM) -> bool:
         """Whether the VM was made from the current template, in a placement that the pool still declares."""
-        if vm.template_hash == self.hashes.get(vm.placement):
+        return self.is_current(vm.template_hash, vm.placement)
+
+    def is_current(self, template_hash: str, placement: str) -> bool:
+        """Like `current`, of the labels of a VM."""
+        if template_hash == self.hashes.get(placement):
             return True
-        key = vm.template_hash, vm.placement
+        key = template_hash, placement
         if key not in self._verdicts:
-            placement = self.placements.get(vm.placement)
-            self._verdicts[key] = placement is not None and _fits(vm.template_hash, self._text, placement)
+            declared = self.placements.get(placement)
+            self._verdicts[key] = declared is not None and _fits(template_hash, self._text, declared)
         return self._verdicts[key]
 
     @cached_property

@@ -82,10 +82,13 @@ def update_problems(before: Json, after: Json) -> Iterator[Problem]:
 
 def with_annotation_overrides(document: Json) -> Json:
     """A valid claim, with overrides from its annotations for unset fields of `spec.overrides`."""
+    annotations = at(document, "metadata", "annotations")
+    if not isinstance(annotations, dict) or annotations.keys().isdisjoint(OVERRIDE_ANNOTATIONS):
+        return document
     given = at(document, "spec", "overrides")
     overrides = given if isinstance(given, dict) else {}
     for annotation, field in OVERRIDE_ANNOTATIONS.items():
-        value = at(document, "metadata", "annotations", annotation)
+        value = annotations.get(annotation)
         if isinstance(value, str) and value.strip(" ,") and overrides.get(field) is None:
             overrides = {**overrides, field: _override(field, value)}
     if not overrides:

@@ -90,7 +90,8 @@ def test_without_the_right_to_list_vmis_the_guest_is_unknown() -> None:
 def test_the_page_shows_what_the_command_prints() -> None:
     found = report(vm(spec(disk(), nic()), name="old"), Guest({"default": "02:00:00:00:00:01"}))
     assert found is not None
-    lines = VMS_LISTING.lines("text", [found.as_json()])
+    rows = [found.as_json()]
+    lines = [*VMS_LISTING.lines("text", rows), summarize(rows)]
     page = (Path(__file__).parents[2] / "docs/hardware.md").read_text()
     assert "\n".join(f"    {line}" for line in lines) in page
 

@@ -117,7 +117,7 @@ def _cloud_config(template: Json) -> dict[str, Any] | None:
         return None
     try:
         config = yaml.safe_load(text)
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):
         return None
     if config is None:
         return {}

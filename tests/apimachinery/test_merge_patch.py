@@ -76,6 +76,6 @@ def test_the_last_manifest_is_recorded_as_by_kubectl() -> None:
     )
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", None])
+@pytest.mark.parametrize("text", ["", "{", "[1]", None, pytest.param("[" * 100_000, id="lists in lists")])
 def test_without_a_usable_last_manifest_there_is_none(text: str | None) -> None:
     assert last_applied({"metadata": {"annotations": {LAST_APPLIED: text}}}) == {}

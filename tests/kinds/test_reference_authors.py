@@ -39,7 +39,11 @@ def test_the_record_has_nothing_else_of_the_user() -> None:
 
 
 @pytest.mark.parametrize(
-    "annotation", [None, "", "me", "7", "{}", "[7]", "[{}]", '[{"username":"ann","groups":7,"references":[""]}]', 7]
+    "annotation",
+    [
+        *(None, "", "me", "7", "{}", "[7]", "[{}]", '[{"username":"ann","groups":7,"references":[""]}]', 7),
+        pytest.param("[" * 100_000, id="lists in lists"),
+    ],
 )
 def test_a_text_that_admission_has_not_written_has_no_authors(annotation: object) -> None:
     assert read_record(annotation) == {}

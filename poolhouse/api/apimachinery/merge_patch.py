@@ -60,7 +60,7 @@ def last_applied(document: Json) -> Json:
     """Returns the manifest of the last `kubectl apply`; empty if there was none, or if the annotation is invalid."""
     try:
         found = json.loads(at(document, "metadata", "annotations", LAST_APPLIED) or "{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
 

@@ -71,5 +71,5 @@ def read_record(annotation: object) -> dict[str, Author]:
             for each in entries
             for reference in each["references"]
         }
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {}

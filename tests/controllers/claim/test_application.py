@@ -76,6 +76,12 @@ def vms(user_data: str | None = "#cloud-config\n", kind: str = "cloudInitNoCloud
         pytest.param(app(SERVER), vms("#!/bin/sh"), True, "ApplicationUnsupported", id="a script"),
         pytest.param(app(SERVER), vms("#cloud-config\n- a"), True, "ApplicationUnsupported", id="a list"),
         pytest.param(app(SERVER), vms("#cloud-config\n{"), True, "ApplicationUnsupported", id="invalid YAML"),
+        pytest.param(
+            app(SERVER), vms("#cloud-config\nexpires: 2026-02-30"), True, "ApplicationUnsupported", id="no such date"
+        ),
+        pytest.param(
+            app(SERVER), vms("#cloud-config\n" + "[" * 9999), True, "ApplicationUnsupported", id="lists in lists"
+        ),
     ],
 )
 def test_refusals(application: Application | None, template: Json, allowed: bool, reason: str | None) -> None:

@@ -19,6 +19,10 @@ def _with(line: str, part: str, *others: str) -> tuple[str, ...]:
 
 _RETAINED = """return f"{count_noun(retained, 'disk', 'is', 'are')} retained, retainedDisks.max is {limits.max}\""""
 _PAUSE = "pause = min(FIRST_PAUSE * 2 ** min(attempts - 1, 30), MAX_PAUSE)"
+_AHEAD = 'time = known_time(text or "")'
+_BREAKER = (
+    'return breaker.message or "" if breaker is not None and breaker.open and not may_probe(snapshot, now) else ""'
+)
 _KEYS = "for key, later in zip(one.keys, other.keys, strict=True):"
 _INDEX = "index = self._by_namespace.get(relevant)"
 _RARE = "key, value = min(policy.selectors.instance, key=lambda label: (required[label], label))"
@@ -34,6 +38,14 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         _changes("controllers/pool/healing_status.py", _PAUSE, *_with(_PAUSE, "30", "31")),
         "after six attempts the pause is the longest anyway",
+    ),
+    **dict.fromkeys(
+        _changes("controllers/pool/healing_status.py", _AHEAD, *_with(_AHEAD, '""', '"XXXX"')),
+        "no time is in either text",
+    ),
+    **dict.fromkeys(
+        _changes("controllers/pool/gates/healing.py", _BREAKER, *_with(_BREAKER, '"" if', '"XXXX" if')),
+        "a breaker that is open has a message",
     ),
     **dict.fromkeys(
         _changes(PRECEDENCE, _KEYS, *_with(_KEYS, "strict=True", "", "strict=False")),

@@ -129,6 +129,9 @@ def pool(*vms: VM, window: Json = CLOSED, aborted: bool = False, **given: Any) -
         ),
         pytest.param(pool(old(1), old(2), updateStrategy=SURGE, window=OPEN), ["Create"], id="until a window opens"),
         pytest.param(
+            pool(old(1), old(2), updateStrategy=SURGE, aborted=True), ["Create"], id="but one is for a rollback"
+        ),
+        pytest.param(
             pool(old(1), old(2), vm(3), updateStrategy=SURGE, replicas=2), [], id="a VM that has a successor stays"
         ),
         pytest.param(

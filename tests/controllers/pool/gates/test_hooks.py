@@ -140,6 +140,11 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             id="scale-in goes on with other VMs",
         ),
         pytest.param(
+            pool(2, held(1, "Restarting", revision="r0", hold={"vmi_uid": "run-before"}), serving(2)),
+            [("EndHold", "web-1"), ("SetInService", "web-1"), ("Hold", "web-1")],
+            id="a VM that was restarted, and must be restarted again, is held again",
+        ),
+        pytest.param(
             pool(
                 3,
                 held(4),
@@ -421,12 +426,19 @@ def test_all_values_of_a_hold() -> None:
             "",
             id="a damaged time",
         ),
+        pytest.param(
+            held(1, hold={"hooks": {"drain": at(0), "notify": "Abandon"}}),
+            "",
+            "; lifecycle hook drain timed out, notify was abandoned",
+            id="two hooks",
+        ),
         pytest.param(held(1, hold={"hooks": {"gone": at(600)}}), "", "", id="a hook that the pool no longer has"),
     ],
 )
 def test_what_a_held_vm_waits_for(found: VM, waiting: str, early: str) -> None:
     deletion = Delete("web-1", "u-web-1", "7", "too many", False, False)
-    answer = after_hooks(pool(1, found), Disruption(found, "ScaleIn", lambda: deletion), deletion, NOW)
+    observed = pool(1, found, hooks=(DRAIN, NOTIFY, QUIESCE))
+    answer = after_hooks(observed, Disruption(found, "ScaleIn", lambda: deletion), deletion, NOW)
     assert answer == (waiting or replace(deletion, reason=f"too many{early}"))
 
 

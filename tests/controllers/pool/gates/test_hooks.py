@@ -401,6 +401,14 @@ def test_all_values_of_a_hold() -> None:
         "web-1", "u-web-1", "7", "Terminating", "run-web-1", ago(0), ends, ("quiesce",), reason, False
     )
     assert after_hooks(pool(1, former, hooks=(QUIESCE,)), stop, deletion, NOW) == deletion
+    assert former.vmi is not None
+    starting = replace(former, hold=None, vmi=replace(former.vmi, ready=False))
+    hold = after_hooks(both, replace(stop, vm=starting), deletion, NOW)
+    assert isinstance(hold, Hold)
+    assert hold.spares_available, "the VM may become available before the write"
+    hold = after_hooks(both, replace(stop, vm=replace(starting, vmi=None)), deletion, NOW)
+    assert isinstance(hold, Hold)
+    assert (hold.vmi_uid, hold.spares_available) == ("", False), "a VM without a VMI is held before its deletion too"
 
 
 @pytest.mark.parametrize(

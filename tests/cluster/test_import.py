@@ -6,7 +6,7 @@ import asyncio
 import copy
 import json
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -22,12 +22,15 @@ from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe, take_bac
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict, NotFound
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, PVCS, VMIS, VMS
+from poolhouse.runtime.informer import Informer
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, NAMESPACES, PVCS, VMIS, VMS
 from tests.builders import manifest
 from tests.cluster.kubevirt_pools import CRD
-from tests.cluster.pooling import Place, background, controller, exists, namespace, served, template, until
+from tests.cluster.pooling import Place, background, clear, controller, exists, namespace, served, template, until
 
 Json = dict[str, Any]
+PREFIX = "import"
+"""of the namespaces of these tests"""
 WRITES = 16
 """More than an import of the pool of these tests needs."""
 
@@ -35,58 +38,72 @@ WRITES = 16
 @pytest_asyncio.fixture
 async def kubevirt(control_plane: Any) -> AsyncIterator[Place]:
     """A namespace on a cluster with KubeVirt's pools."""
-    async with namespace(control_plane.kubeconfig, "import") as place:
+    async with namespace(control_plane.kubeconfig, PREFIX) as place:
         await place.api.patch(CRDS, None, CRD["metadata"]["name"], CRD, kind="apply", field_manager="tests", force=True)
         await served(place.api, KUBEVIRT_POOLS)
+        pools, vms = (Informer[Json](place.api, each, lambda document: document) for each in (KUBEVIRT_POOLS, VMS))
         try:
-            async with background(kubevirt_controller(place)):
+            async with background(pools.run(), vms.run(), kubevirt_controller(place.api, pools, vms)):
                 yield place
         finally:
-            await remove(place)
+            await remove(place.api)
 
 
-async def remove(place: Place) -> None:
+@asynccontextmanager
+async def another(place: Place) -> AsyncIterator[Place]:
+    """Another namespace, because an import reads all VMs and VMIs of a namespace, again and again."""
+    made = await place.api.create(NAMESPACES, {"metadata": {"generateName": f"{PREFIX}-"}})
+    found = Place(place.api, made["metadata"]["name"])
+    yield found
+    await clear(found.api, found.namespace)
+
+
+async def remove(api: Api) -> None:
     """Removes KubeVirt's pools and their CRD, so that other tests do not see it."""
 
     async def is_gone() -> bool:
         try:
-            await place.api.get(CRDS, None, CRD["metadata"]["name"])
+            await api.get(CRDS, None, CRD["metadata"]["name"])
         except NotFound:
             return True
         return False
 
-    for pool in (await place.api.list(KUBEVIRT_POOLS, place.namespace))[0]:
-        name = pool["metadata"]["name"]
-        await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, {"metadata": {"finalizers": None}})
-    await place.api.delete(CRDS, None, CRD["metadata"]["name"])
+    for pool in (await api.list(KUBEVIRT_POOLS))[0]:
+        where = pool["metadata"]["namespace"]
+        await api.patch(KUBEVIRT_POOLS, where, pool["metadata"]["name"], {"metadata": {"finalizers": None}})
+    await api.delete(CRDS, None, CRD["metadata"]["name"])
     await until(is_gone, True)
 
 
-async def kubevirt_controller(place: Place) -> None:
+async def kubevirt_controller(api: Api, pools: Informer[Json], vms: Informer[Json]) -> None:
     """What KubeVirt's controller does with a paused or deleted pool. Fails if a VM has no controller, or several."""
-    while True:
-        pools, vms = [(await place.api.list(each, place.namespace))[0] for each in (KUBEVIRT_POOLS, VMS)]
-        for pool in pools:
+    changed = asyncio.Event()
+    for informer in (pools, vms):
+        await informer.synced()
+        informer.subscribe(lambda old, new: changed.set())
+    while await changed.wait():
+        changed.clear()
+        members = [each for each in vms.store.all() if each["metadata"]["namespace"].startswith(f"{PREFIX}-")]
+        for pool in pools.store.all():
             with suppress(Conflict, NotFound):
-                await reconcile(place, pool, vms)
-        for vm in vms:
+                await reconcile(api, pool, members)
+        for vm in members:
             assert len([each for each in vm["metadata"]["ownerReferences"] if each.get("controller")]) == 1
-        await asyncio.sleep(0.1)
 
 
-async def reconcile(place: Place, pool: Json, vms: list[Json]) -> None:
+async def reconcile(api: Api, pool: Json, vms: list[Json]) -> None:
     metadata, paused = pool["metadata"], bool(pool["spec"].get("paused"))
-    name, before = metadata["name"], pool.get("status", {})
+    where, name, before = metadata["namespace"], metadata["name"], pool.get("status", {})
     seen = len([each for each in vms if (controller_of(each) or {}).get("uid") == metadata["uid"]])
     if metadata.get("deletionTimestamp"):
         left = [each for each in metadata["finalizers"] if each != FINALIZER]
         change: Json = {"resourceVersion": metadata["resourceVersion"], "finalizers": left}
         if left != metadata["finalizers"]:
-            await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, {"metadata": change})
+            await api.patch(KUBEVIRT_POOLS, where, name, {"metadata": change})
     elif (bool(before.get("conditions")), before.get("replicas", 0)) != (paused, seen):
         found = [{"type": "ReplicaPaused", "status": "True"}] if paused else []
         status = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": found, "replicas": seen}}
-        await place.api.patch(KUBEVIRT_POOLS, place.namespace, name, status, subresource="status")
+        await api.patch(KUBEVIRT_POOLS, where, name, status, subresource="status")
 
 
 def vm_template(name: str) -> Json:
@@ -187,8 +204,8 @@ async def state(place: Place, name: str) -> Json:
     }
 
 
-async def is_imported(place: Place, name: str) -> None:
-    observed = await observe(place.api, place.namespace, name)
+async def is_imported(place: Place) -> None:
+    observed = await observe(place.api, place.namespace, "web")
     assert observed.source is None
     assert observed.target is not None
     assert (observed.target["spec"].get("paused") or False, observed.target["spec"]["maxUnavailable"]) == (
@@ -198,69 +215,71 @@ async def is_imported(place: Place, name: str) -> None:
     assert meta.IMPORTING not in observed.target["metadata"]["annotations"]
     uid = observed.target["metadata"]["uid"]
     members = observed.owned(uid)
-    assert [each["metadata"]["name"] for each in members] == [f"{name}-0", f"{name}-1", f"{name}-2"]
+    assert [each["metadata"]["name"] for each in members] == ["web-0", "web-1", "web-2"]
     assert not any(FINALIZER in (each["metadata"].get("finalizers") or ()) for each in members)
-    claim = await place.api.get(PVCS, place.namespace, f"{name}-root-7")
-    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, f"{name}-7")
+    claim = await place.api.get(PVCS, place.namespace, "web-root-7")
+    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, "web-7")
 
 
-async def is_back(place: Place, name: str, before: Json) -> None:
-    observed = await observe(place.api, place.namespace, name)
+async def is_back(place: Place, before: Json) -> None:
+    observed = await observe(place.api, place.namespace, "web")
     assert (observed.target, observed.record) == (None, None)
     assert observed.source is not None
     assert observed.source["metadata"]["uid"] == before["metadata"]["uid"]
     assert observed.source["spec"] == before["spec"]
     members = observed.owned(before["metadata"]["uid"])
     assert len(members) == 3
-    for document in (*members, *(each for each in observed.vmis if each["metadata"]["labels"].get("app") == name)):
+    for document in (*members, *(each for each in observed.vmis if each["metadata"]["labels"].get("app") == "web")):
         assert not {meta.POOL, meta.REVISION} & document["metadata"]["labels"].keys()
     assert all(each["metadata"]["finalizers"] == [FINALIZER] for each in members)
-    assert not (await place.api.get(PVCS, place.namespace, f"{name}-root-7"))["metadata"].get("labels")
+    assert not (await place.api.get(PVCS, place.namespace, "web-root-7"))["metadata"].get("labels")
 
 
 async def test_an_import_that_is_interrupted_at_any_write_continues(kubevirt: Place) -> None:
-    found = await asyncio.gather(*(continued(kubevirt, f"web{write}", write) for write in range(WRITES)))
+    found = await asyncio.gather(*(continued(kubevirt, write) for write in range(WRITES)))
     assert found == sorted(found, reverse=True), "all writes up to the last were interrupted"
     assert 10 < found.count(True) < WRITES
 
 
-async def continued(place: Place, name: str, write: int) -> bool:
+async def continued(kubevirt: Place, write: int) -> bool:
     """Whether the import was interrupted, and continued."""
-    await pool_of_kubevirt(place, name)
-    before, interrupted = await state(place, name), False
-    faulty: Any = Faulty(place.api, write)
-    try:
-        await import_pool_of_kubevirt(faulty, place.namespace, name)
-    except Interrupted:
-        interrupted = True
-        await import_pool_of_kubevirt(place.api, place.namespace, name)
-    await is_imported(place, name)
-    assert await state(place, name) == before
+    async with another(kubevirt) as place:
+        await pool_of_kubevirt(place)
+        before, interrupted = await state(place, "web"), False
+        faulty: Any = Faulty(place.api, write)
+        try:
+            await import_pool_of_kubevirt(faulty, place.namespace, "web")
+        except Interrupted:
+            interrupted = True
+            await import_pool_of_kubevirt(place.api, place.namespace, "web")
+        await is_imported(place)
+        assert await state(place, "web") == before
     return interrupted
 
 
 async def test_an_import_that_is_interrupted_is_taken_back(kubevirt: Place) -> None:
-    found = await asyncio.gather(*(taken_back(kubevirt, f"web{write}", write) for write in range(1, WRITES)))
+    found = await asyncio.gather(*(taken_back(kubevirt, write) for write in range(1, WRITES)))
     assert found.count(True) > 8
 
 
-async def taken_back(place: Place, name: str, write: int) -> bool:
+async def taken_back(kubevirt: Place, write: int) -> bool:
     """Whether the import was interrupted before KubeVirt's pool was deleted, and taken back."""
-    pool = await pool_of_kubevirt(place, name)
-    before = await state(place, name)
-    faulty: Any = Faulty(place.api, write)
-    with suppress(Interrupted):
-        await import_pool_of_kubevirt(faulty, place.namespace, name)
-    observed = await observe(place.api, place.namespace, name)
-    if observed.source is None or observed.source["metadata"].get("deletionTimestamp"):
-        return False
-    again: Any = Faulty(place.api, write // 2)
-    with suppress(Interrupted):
-        await take_back_pool(again, place.namespace, name)
-    if (await observe(place.api, place.namespace, name)).record is not None:
-        await take_back_pool(place.api, place.namespace, name)
-    await is_back(place, name, pool)
-    assert await state(place, name) == before
+    async with another(kubevirt) as place:
+        pool = await pool_of_kubevirt(place)
+        before = await state(place, "web")
+        faulty: Any = Faulty(place.api, write)
+        with suppress(Interrupted):
+            await import_pool_of_kubevirt(faulty, place.namespace, "web")
+        observed = await observe(place.api, place.namespace, "web")
+        if observed.source is None or observed.source["metadata"].get("deletionTimestamp"):
+            return False
+        again: Any = Faulty(place.api, write // 2)
+        with suppress(Interrupted):
+            await take_back_pool(again, place.namespace, "web")
+        if (await observe(place.api, place.namespace, "web")).record is not None:
+            await take_back_pool(place.api, place.namespace, "web")
+        await is_back(place, pool)
+        assert await state(place, "web") == before
     return True
 
 

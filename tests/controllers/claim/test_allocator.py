@@ -335,6 +335,7 @@ def test_a_claim_that_leaves_gives_back_what_it_had() -> None:
     assert found.demand.creating(POOL.uid) == 0
     assert found.quotas.exceeded(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is None
     assert not found.record(claim).vms_known, "its VMs must be listed again"
+    found.claim_deleted("another claim, which this process does not know")
     found.claim_deleted(claim.uid)
     assert found.record(claim).vms_known, "nothing is left of a deleted claim"
 

@@ -909,6 +909,9 @@ def reported(phase: str) -> Health:
             {"ending_seconds": 1.0, "application_health": reported("Running")}, Requeue(0.5), id="it still runs"
         ),
         pytest.param(
+            {"ending_seconds": 1.0, "application_health": reported("Unknown")}, Requeue(0.5), id="it may still run"
+        ),
+        pytest.param(
             {"ending_seconds": 31.9, "application_health": reported("Running")},
             Requeue(pytest.approx(0.1)),
             id="its grace period ends soon",
@@ -932,6 +935,12 @@ def test_the_end_of_an_application(found: dict[str, Any], expected: Any, phase: 
     status = s.claim.status.model_copy(update={"phase": phase})
     step = plan(replace(s, claim=replace(s.claim, status=status), **found), NOW)
     assert step == expected if isinstance(expected, Requeue) else type(step) is expected
+
+
+def test_an_agent_without_an_application_has_none_to_stop() -> None:
+    released = a_claim(status=bound_status("m", phase="Releasing"), release=True)
+    found = snapshot(released, claimed_vm("m", WarmState.IN_USE), pool=VMS_WITH_AGENTS, has_agent=True)
+    assert kind(plan(found, NOW)) == (DeleteVM, "m")
 
 
 @pytest.mark.sentence("5.16")

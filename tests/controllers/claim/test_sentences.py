@@ -430,6 +430,11 @@ RUNS_APPLICATION = a_claim(application=APPLICATION, status=bound_status("m"))
             pending(snapshot(bound(seconds=899), claimed_vm(), health=UNKNOWN)), 1, id="until the limit of a check"
         ),
         pytest.param(
+            pending(snapshot(bound(seconds=899), claimed_vm(), no_pool=None, health=UNKNOWN)),
+            1,
+            id="until the limit of a check, after its pool was deleted",
+        ),
+        pytest.param(
             snapshot(RUNS_APPLICATION, has_agent=True, pool=WITH_AGENTS),
             5,
             id="the agent of its VM may still run the application",

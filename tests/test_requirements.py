@@ -51,7 +51,6 @@ UNIMPORTED = {
 """requirements that no room imports, with their use"""
 PART_OF = {
     "botocore": "boto3",
-    "multidict": "aiohttp",
     "packaging": "pytest",
     "requests": "schemathesis",
 }

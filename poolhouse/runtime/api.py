@@ -14,7 +14,6 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from poolhouse.runtime.clock import ApiServerClock
-from poolhouse.runtime.connections import Connections
 from poolhouse.runtime.credentials import Credentials
 from poolhouse.runtime.errors import NotFound, Unreachable, error_from_status
 from poolhouse.runtime.fair_slots import FairSlots
@@ -85,7 +84,6 @@ class Api:
         transport = Transport(
             credentials,
             new_session(user_agent),
-            Connections(user_agent),
             timeout_seconds,
             FairSlots(max_connections, per_key=max_per_namespace or max_connections),
             metrics,
@@ -102,7 +100,7 @@ class Api:
         await self.close()
 
     async def close(self) -> None:
-        await self._transport.close()
+        await self._transport.session.close()
 
     @property
     def host(self) -> str:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
-from urllib.parse import urlencode
+from typing import TYPE_CHECKING, Any, Protocol
 
 import aiohttp
 import orjson
-from multidict import CIMultiDict, CIMultiDictProxy
 
 from poolhouse.runtime.clock import ApiServerClock
-from poolhouse.runtime.connections import Answer, Connections, UntrustedServer, cause
 from poolhouse.runtime.errors import Unreachable, error_from_response
 from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.resource import namespace_of_path
@@ -27,9 +26,7 @@ if TYPE_CHECKING:
     from poolhouse.runtime.metrics import Metrics
 
 Document = dict[str, Any]
-A = TypeVar("A", aiohttp.ClientResponse, Answer)
 
-PLAIN_PATH = re.compile(r"[A-Za-z0-9/._~:%-]+")
 # Pings on websockets find dead connections, and keep proxies from closing idle ones.
 HEARTBEAT_SECONDS = 30.0
 # A limit far above the few megabytes of the largest Kubernetes objects.
@@ -76,7 +73,6 @@ class Request:
 class Transport:
     config: RestConfig
     session: aiohttp.ClientSession
-    connections: Connections
     timeout_seconds: float
     in_flight: FairSlots[str] | None
     """Limit on the requests in flight, shared between namespaces or, if requests are made for users, between these. The
@@ -91,10 +87,6 @@ class Transport:
     @property
     def unbounded(self) -> Transport:
         return replace(self, in_flight=None)
-
-    async def close(self) -> None:
-        self.connections.close()
-        await self.session.close()
 
     async def send(self, request: Request) -> Document:
         return parse_object(await self.send_raw(request), str(request))
@@ -118,23 +110,18 @@ class Transport:
         end = loop.time() + timeout_seconds
         # A deadline around a `yield` would also cancel the caller's code.
         async with _unreachable(request), self._open(request) as answer:
-            rest = b""
             while True:
                 try:
                     async with asyncio.timeout_at(min(end, loop.time() + idle_timeout_seconds)):
-                        received = await answer.content.readany()
+                        line = await answer.content.readline(max_line_length=MAX_LINE_BYTES)
                 except TimeoutError:
                     return
-                if not received and rest:
-                    raise Unreachable("the stream was cut inside a line", call=str(request))
-                if not received:
+                if not line:
                     return
-                *lines, rest = (rest + received).split(b"\n")
-                for line in lines:
-                    if line.strip():
-                        yield line
-                if len(rest) > MAX_LINE_BYTES:
-                    raise Unreachable(f"a line is longer than {MAX_LINE_BYTES} bytes", call=str(request))
+                if not line.endswith(b"\n"):
+                    raise Unreachable("the stream was cut inside a line", call=str(request))
+                if line.strip():
+                    yield line
 
     @asynccontextmanager
     async def websocket(
@@ -169,11 +156,8 @@ class Transport:
         began = time.perf_counter()
         timeout = asyncio.timeout(request.timeout_seconds or self.timeout_seconds)
         try:
-            async with _unreachable(request), timeout:
-                if self._is_plain_write(request):
-                    return await self._write(request)
-                async with self._open(request) as answer:
-                    return answer.status, await answer.read()
+            async with _unreachable(request), timeout, self._open(request) as answer:
+                return answer.status, await answer.read()
         finally:
             self.metrics.request_seconds.labels(request.verb).observe(time.perf_counter() - began)
 
@@ -184,95 +168,56 @@ class Transport:
         try:
             async with asyncio.timeout(request.timeout_seconds or self.timeout_seconds):
                 sent_at = self.clock.steady
-                answer = await self._send(request, self._send_once)
+                answer = await self._send(request)
                 code = answer.status
+                if code < 300:  # an error may come from a proxy, with the proxy's `Date`
+                    self.clock.observe(answer.headers, sent_at)
+                if request.warnings is not None:
+                    request.warnings.extend(warning_texts(answer.headers.getall("Warning", ())))
                 if code >= 300:
                     async with answer:
                         raw = await answer.read()
-                else:
-                    raw = b""
-                self._check(request, code, answer.headers, raw, sent_at)
+                    retry_after = answer.headers.get("Retry-After")
+                    raise error_from_response(
+                        code, raw, retry_after=retry_after, now=self.clock.now(), call=str(request)
+                    )
             async with answer:
                 yield answer
         finally:
             self.metrics.requests.labels(request.verb, request.resource, str(code)).inc()
 
-    def _is_plain_write(self, request: Request) -> bool:
-        """Whether `Connections` may send it. aiohttp repeats a request on a connection that the server closes, unless
-        it is a POST or PATCH, and encodes the characters of any path."""
-        plain = request.method in ("PATCH", "POST") and self.config.proxy is None
-        return plain and request.body is not None and PLAIN_PATH.fullmatch(request.path) is not None
-
-    async def _write(self, request: Request) -> tuple[int, bytes]:
-        code = 0
-        try:
-            sent_at = self.clock.steady
-            answer = await self._send(request, self._write_once)
-            code = answer.status
-            self._check(request, code, answer.headers, answer.body, sent_at)
-            return code, answer.body
-        finally:
-            self.metrics.requests.labels(request.verb, request.resource, str(code)).inc()
-
-    def _check(
-        self, request: Request, code: int, headers: CIMultiDictProxy[str] | CIMultiDict[str], raw: bytes, sent_at: float
-    ) -> None:
-        """Raises ApiError for an answer that is not 2xx."""
-        if code < 300:  # an error may come from a proxy, with the proxy's `Date`
-            self.clock.observe(headers, sent_at)
-        if request.warnings is not None:
-            request.warnings.extend(warning_texts(headers.getall("Warning", ())))
-        if code >= 300:
-            retry_after = headers.get("Retry-After")
-            raise error_from_response(code, raw, retry_after=retry_after, now=self.clock.now(), call=str(request))
-
-    async def _send(self, request: Request, once: Callable[[Request], Awaitable[A]]) -> A:
+    async def _send(self, request: Request) -> aiohttp.ClientResponse:
         """Sends the request. After a TLS failure or a 401, sends it again if new credentials can be read."""
         try:
-            answer = await once(request)
-        except (aiohttp.ClientConnectorCertificateError, UntrustedServer):
+            answer = await self._send_once(request)
+        except aiohttp.ClientConnectorCertificateError:
             if not await self.config.renew():
                 raise
-            return await once(request)
+            return await self._send_once(request)
         if answer.status == 401 and request.token is None:
             before = await self.config.authorization()
             if await self.config.renew() and await self.config.authorization() != before:
-                if isinstance(answer, aiohttp.ClientResponse):
-                    answer.release()
-                return await once(request)
+                answer.release()
+                return await self._send_once(request)
         return answer
-
-    async def _headers(self, request: Request) -> list[tuple[str, str]]:
-        headers: dict[str, str] = {}
-        if request.body is not None:
-            headers["Content-Type"] = "application/json"
-        headers |= request.headers or {}
-        authorization = await self.config.authorization() if request.token is None else f"Bearer {request.token}"
-        if authorization:
-            headers["Authorization"] = authorization
-        return [*self.impersonated, *headers.items()]
-
-    async def _write_once(self, request: Request) -> Answer:
-        config = self.config
-        return await self.connections.send(
-            request.method,
-            config.host,
-            f"{request.path}?{urlencode(request.query)}" if request.query else request.path,
-            tls=config.tls if request.token is None else config.anonymous_tls,
-            server_name=config.server_name,
-            headers=await self._headers(request),
-            body=encode(request.body),
-        )
 
     async def _send_once(self, request: Request) -> aiohttp.ClientResponse:
         config = self.config
-        headers = await self._headers(request)
+        headers: dict[str, str] = {}
+        data = None
+        if request.body is not None:
+            data = encode(request.body)
+            headers["Content-Type"] = "application/json"
+        headers |= request.headers or {}
+        authorization = await config.authorization() if request.token is None else f"Bearer {request.token}"
+        if authorization:
+            headers["Authorization"] = authorization
         return await self.session.request(
             request.method,
             config.host + request.path,
-            data=encode(request.body) if request.body is not None else None,
+            data=data,
             params=request.query or None,
-            headers=headers,
+            headers=[*self.impersonated, *headers.items()],
             ssl=config.tls if request.token is None else config.anonymous_tls,
             server_hostname=config.server_name,
             proxy=config.proxy,
@@ -288,18 +233,12 @@ def encode(body: Any) -> bytes:
 
     The API server keeps the `data` of a ControllerRevision in the bytes that it received. It refuses a later write of
     another field, for example by the garbage collector, if its own encoding of the data has other bytes."""
-    try:
-        raw = orjson.dumps(body, option=orjson.OPT_SORT_KEYS)
-    except TypeError:
-        # A lone surrogate has no UTF-8 form; JSON can hold it only as an escape. Some numbers need more than 64 bits.
-        text = json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
-        raw = text.encode(errors="backslashreplace")
-    for character, escape in GO_ESCAPES:
-        raw = raw.replace(character, escape)
-    return raw
+    text = json.dumps(body, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
+    # A lone surrogate has no UTF-8 form; JSON can hold it only as an escape.
+    return text.translate(GO_ESCAPES).encode(errors="backslashreplace")
 
 
-GO_ESCAPES = [(each.encode(), f"\\u{ord(each):04x}".encode()) for each in "&<>\u2028\u2029"]
+GO_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "&<>\u2028\u2029"}
 
 
 def new_session(user_agent: str) -> aiohttp.ClientSession:
@@ -321,6 +260,8 @@ async def _unreachable(request: Request) -> AsyncIterator[None]:
         yield
     except TimeoutError as error:
         raise Unreachable("no answer before the deadline", reason="Timeout", call=str(request)) from error
+    except aiohttp.http_exceptions.LineTooLong as error:
+        raise Unreachable(f"a line is longer than {MAX_LINE_BYTES} bytes", call=str(request)) from error
     except (aiohttp.ClientError, OSError) as error:
         raise Unreachable(_message(error), reason=type(error).__name__, call=str(request)) from error
 
@@ -328,10 +269,17 @@ async def _unreachable(request: Request) -> AsyncIterator[None]:
 def _message(error: Exception) -> str:
     """The message of an error, without the address of a Python object in aiohttp's connection errors."""
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return f"cannot connect to {error.host}:{error.port}: {cause(error.certificate_error)}"
+        return f"cannot connect to {error.host}:{error.port}: {_cause(error.certificate_error)}"
     if isinstance(error, aiohttp.ClientConnectorError):
-        return f"cannot connect to {error.host}:{error.port}: {cause(error.os_error)}"
+        return f"cannot connect to {error.host}:{error.port}: {_cause(error.os_error)}"
     return str(error) or type(error).__name__
+
+
+def _cause(error: Exception) -> str:
+    """A readable cause. aiohttp's messages are readable for DNS and TLS errors, but not for refused connections."""
+    if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) and error.errno in errno.errorcode:
+        return os.strerror(error.errno or 0)
+    return getattr(error, "strerror", None) or str(error)
 
 
 def parse_object(raw: bytes, call: str) -> Document:

@@ -18,7 +18,6 @@ T = TypeVar("T")
 SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
     "tests/cluster/whole/": "the stack of tests/cluster/whole",
-    "tests/cluster/pods/": "the stack of tests/cluster/pods",
     "tests/cluster/guests/": "the stack of tests/cluster/guests",
     "tests/cluster/simulated/test_pool": "`simulated` of tests/cluster/simulated, for pools",
     "tests/cluster/simulated/": "`simulated` of tests/cluster/simulated",
@@ -51,7 +50,6 @@ FIRST = (
     "tests/charts/",
     "tests/cluster/test_stack.py",
     "tests/guests_in_browser/",
-    "tests/cluster/pods/",
 )
 """beginnings of the paths of files that start servers, in the order in which their tests are given out"""
 

@@ -25,16 +25,16 @@ TOLERATION = {"key": meta.WARM_VM, "operator": "Exists"}
 
 
 @pytest_asyncio.fixture
-async def place(pods_stack: StackPaths) -> AsyncIterator[PoolNamespace]:
-    async with namespace(pods_stack.kubeconfig) as found:
+async def place(whole: StackPaths) -> AsyncIterator[PoolNamespace]:
+    async with namespace(whole.kubeconfig) as found:
         await eventually(lambda: get(found.api, NODES, None, NODE))
         yield found
 
 
 @pytest_asyncio.fixture
-async def controllers(pods_stack: StackPaths) -> AsyncIterator[Api]:
+async def controllers(whole: StackPaths) -> AsyncIterator[Api]:
     """The rights of the controllers."""
-    async with await Api.connect(Path(pods_stack.kubeconfig_of("controllers")), user_agent="test") as api:
+    async with await Api.connect(Path(whole.kubeconfig_of("controllers")), user_agent="test") as api:
         yield api
 
 

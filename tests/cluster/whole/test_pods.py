@@ -86,8 +86,8 @@ def example(name: str) -> list[Json]:
 
 
 @pytest_asyncio.fixture
-async def shop(pods_stack: StackPaths) -> AsyncIterator[Shop]:
-    async with await Api.connect(pods_stack.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
+async def shop(whole: StackPaths) -> AsyncIterator[Shop]:
+    async with await Api.connect(whole.kubeconfig, user_agent="tests", timeout_seconds=60) as api:
         made = await api.create(NAMESPACES, {"metadata": {"generateName": "pods-"}})
         found = Shop(api, made["metadata"]["name"])
 
@@ -114,12 +114,12 @@ async def test_a_pod_runs_in_a_vm_of_its_own_until_it_is_deleted(shop: Shop) -> 
     await until(lambda: shop.names(CLAIMS), [])  # they go with their owner
 
 
-async def test_a_job_completes_through_a_crash_of_the_controllers(shop: Shop, pods_stack: StackPaths) -> None:
+async def test_a_job_completes_through_a_crash_of_the_controllers(shop: Shop, whole: StackPaths) -> None:
     await shop.pool(**{"application-seconds": "1"})
     (job,) = example("job.yaml")
     await shop.create(job)
     await eventually(lambda: shop.names(CLAIMS))
-    await asyncio.to_thread(kill_controllers, pods_stack)
+    await asyncio.to_thread(kill_controllers, whole)
 
     async def succeeded() -> int:
         found = await shop.api.get(JOBS, shop.namespace, "build")

@@ -124,6 +124,18 @@ def simulated_stack(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: E
     return servers_of_unit.enter_context(place(tmp_path_factory.mktemp("simulated"), "simulated"))
 
 
+@pytest.fixture(scope="session")
+def guests_stack(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: ExitStack) -> Place:
+    """A stack with guests of QEMU whose hardware is recorded, and a provider at which its users sign in, for few files
+    of several packages, which stay with one worker. The first of them are those of tests/cluster/guests, which leave no
+    VM."""
+    from tests.portal.running import place  # imports this module
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
+        return servers_of_unit.enter_context(place(tmp_path_factory.mktemp("guests"), "qemu"))
+
+
 class stack:
     """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends."""
 

@@ -18,7 +18,7 @@ T = TypeVar("T")
 SHARED = {
     "tests/e2e/test_": "the embedded stack of tests/e2e",
     "tests/cluster/whole/": "the stack of tests/cluster/whole",
-    "tests/cluster/guests/": "the stack of tests/cluster/guests",
+    "tests/cluster/guests/": "`guests_stack` of several packages",
     "tests/cluster/simulated/test_pool": "`simulated` of tests/cluster/simulated, for pools",
     "tests/cluster/simulated/": "`simulated` of tests/cluster/simulated",
     "tests/cluster/test_stack.py": "the two stacks of the file",
@@ -29,7 +29,7 @@ SHARED = {
     "tests/portal/test_sessions.py": "`simulated_stack` of several packages",
     "tests/portal/test_user_console.py": "`simulated_stack` of several packages",
     "tests/docs/test_tasks.py": "`simulated_stack` of several packages",
-    "tests/guests_in_browser/": "the stack of tests/guests_in_browser",
+    "tests/guests_in_browser/": "`guests_stack` of several packages",
     "tests/histories/test_api_server.py": "`control_plane` of several packages",
     "tests/apimachinery/test_yaml_reader.py": "`control_plane` of several packages",
 }

@@ -8,13 +8,12 @@ import pytest
 from selenium import webdriver
 
 from tests.console.browser import chromium
-from tests.portal.running import Place, place
+from tests.portal.running import Place
 
 
 @pytest.fixture(scope="package")
-def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    with place(tmp_path_factory.mktemp("guests-in-browser"), "qemu") as found:
-        yield found
+def stack(guests_stack: Place) -> Place:
+    return guests_stack
 
 
 @pytest.fixture(scope="package")

@@ -1,9 +1,9 @@
-"""A stack with QEMU guests and without controllers, which ends with the last test of this package."""
+"""A stack with QEMU guests, from which each test removes its VMs."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -12,7 +12,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.cluster.simulated.test_engine import delete_all, nothing_left
-from tests.conftest import RUNS_GUESTS, stack
+from tests.conftest import RUNS_GUESTS
+from tests.portal.running import Place
 from tests.waiting import eventually
 
 
@@ -24,13 +25,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skipif(not RUNS_GUESTS, reason="needs QEMU and libvirt"))
 
 
-@pytest.fixture(scope="package")
-def paths(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StackPaths]:
-    paths = StackPaths(tmp_path_factory.mktemp("guests"))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("POOLHOUSE_HARDWARE_RECORD", "true")
-        with stack(paths, "--engine", "qemu", "--without", "controllers"):
-            yield paths
+@pytest.fixture
+def paths(guests_stack: Place) -> StackPaths:
+    return guests_stack.paths
 
 
 @pytest_asyncio.fixture

@@ -196,7 +196,7 @@ class _Backend(httpcore.NetworkBackend):
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.NetworkStream:
         try:
-            addresses = [each[4][0] for each in getaddrinfo(host, port, type=SOCK_STREAM)]
+            addresses = [str(each[4][0]) for each in getaddrinfo(host, port, type=SOCK_STREAM)]
         except gaierror as error:
             raise httpcore.ConnectError(str(error)) from error
         # One by one: the operating system would give each address the whole time.

@@ -222,7 +222,7 @@ class ApiServer:
 
     def _update(self, actor: str, path: Path, change: Callable[[Json], Json], dry: bool) -> Json:
         if path.subresource == "status" and path.plural in NO_STATUS_SUBRESOURCE:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
+            raise Refused(404, "NotFound", f'{path.plural} "{path.name}" not found')
         old = self._found(path)
         wanted = copied(change(old))
         fixed, metadata = old["metadata"], wanted.get("metadata") or {}

@@ -27,7 +27,8 @@ VARIABLE = (
     (re.compile(r"\b[0-9a-f]{10}\b"), "REVISION"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "UID"),
     (re.compile(r"/[0-9a-f]{8}\b"), "/UID"),
-    (re.compile(r"\b\d+ starts in a row failed"), "STARTS failed"),  # until the controller saw them
+    # until the controller saw them, and the status at that moment: the VM waits for its next start, or starts
+    (re.compile(r"\b\d+ starts in a row failed \((CrashLoopBackOff|Starting)\)"), "STARTS failed"),
     (re.compile(r'" deleted from \S+ namespace'), '" deleted'),  # newer releases of kubectl print the namespace
     (re.compile(r"\s+"), " "),
 )

@@ -13,7 +13,7 @@ The first two are errors of the API, too, so catch them first.
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
@@ -129,23 +129,48 @@ class Backend(Protocol):
 
 
 class RoutingBackend:
-    """Selects the backend by the VM or the request alone, for calls whose pool may be deleted. All methods without a
-    definition here have the VM as their first argument."""
+    """Selects the backend by the VM or the request alone, for calls whose pool may be deleted."""
 
     def __init__(self, vms: Backend, instances: Backend, is_instance: Callable[[WarmVM], bool]) -> None:
         self._vms, self._instances, self._is_instance = vms, instances, is_instance
 
-    def __getattr__(self, name: str) -> Callable[..., Any]:
-        def call(vm: WarmVM, *arguments: Any, **named: Any) -> Any:
-            return getattr(self._instances if self._is_instance(vm) else self._vms, name)(vm, *arguments, **named)
-
-        return call
+    def _of(self, vm: WarmVM) -> Backend:
+        return self._instances if self._is_instance(vm) else self._vms
 
     async def create(self, request: CreateRequest) -> WarmVM:
         return await (self._vms if "spec" in request.template else self._instances).create(request)
 
     async def find(self, namespace: str, claim_uid: str) -> list[WarmVM]:
         return [vm for each in (self._vms, self._instances) for vm in await each.find(namespace, claim_uid)]
+
+    async def read(self, vm: WarmVM) -> WarmVM | None:
+        return await self._of(vm).read(vm)
+
+    async def change(self, vm: WarmVM, change: Change) -> WarmVM:
+        return await self._of(vm).change(vm, change)
+
+    async def check(
+        self, vm: WarmVM, readiness: Readiness, timeout_seconds: float = 5.0, pod: Json | None = None
+    ) -> Health:
+        return await self._of(vm).check(vm, readiness, timeout_seconds, pod)
+
+    async def check_application(self, vm: WarmVM, timeout_seconds: float = 5.0) -> Health:
+        return await self._of(vm).check_application(vm, timeout_seconds)
+
+    async def terminate_application(self, vm: WarmVM, uid: str, grace_seconds: float, timeout_seconds: float) -> None:
+        await self._of(vm).terminate_application(vm, uid, grace_seconds, timeout_seconds)
+
+    def watch_application(self, vm: WarmVM) -> AsyncIterator[Health]:
+        return self._of(vm).watch_application(vm)
+
+    async def activate(self, vm: WarmVM) -> bool:
+        return await self._of(vm).activate(vm)
+
+    async def stand_by(self, vm: WarmVM, mode: StandbyMode) -> None:
+        await self._of(vm).stand_by(vm, mode)
+
+    async def terminate(self, vm: WarmVM, reason: str) -> bool:
+        return await self._of(vm).terminate(vm, reason)
 
 
 def check_transition(vm: WarmVM, change: Change) -> None:

@@ -26,12 +26,6 @@ from poolhouse.service.logs import printable
 
 MAX_MESSAGE = 1000
 
-CHANGED = (AlreadyExists, Conflict, NotFound, NotSent)
-"""Errors of writes that are based on an outdated snapshot."""
-PASSING = (*CHANGED, Throttled, Unreachable)
-"""Errors without an event: another client was first, the object has changed, or the server is busy or unreachable. The
-next plan uses a new snapshot."""
-
 
 class Action(Protocol):
     @property
@@ -47,9 +41,16 @@ O_contra = TypeVar("O_contra", bound=ObjectMeta, contravariant=True)
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
 
 
-def _is_one_of(error: Exception | None, kinds: tuple[type[Exception], ...]) -> bool:
-    """An object that is gone is `NotFound`; but a kind that is not served is no change of the cluster."""
-    return isinstance(error, kinds) and not isinstance(error, NotServed)
+def is_outdated(error: Exception | None) -> bool:
+    """Whether the write failed because its snapshot is outdated: another client was first, or the object has changed or
+    is gone. A kind that is not served is `NotFound`, too, but no newer snapshot will have it."""
+    return isinstance(error, AlreadyExists | Conflict | NotFound | NotSent) and not isinstance(error, NotServed)
+
+
+def is_passing(error: Exception | None) -> bool:
+    """Whether the error gets no event, because the next plan uses a new snapshot, or because the server is busy or
+    unreachable."""
+    return is_outdated(error) or isinstance(error, Throttled | Unreachable)
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Outcome:
     not_done: tuple[Any, ...] = ()
     """Actions that were not done. An action without a response is neither in `done` nor in `not_done`."""
     error: Exception | None = None
-    """The first error that is not in `CHANGED`."""
+    """The first error that does not come from an outdated snapshot."""
 
 
 class Reporter(Protocol[O_contra]):
@@ -82,7 +83,7 @@ class WriteBatches(Generic[O]):
     reporter: Reporter[O]
     expectations: Expectations[str]
     clock: Callable[[], float]
-    passing: tuple[type[Exception], ...] = PASSING
+    is_passing: Callable[[Exception | None], bool] = is_passing
     outcome_unknown: tuple[type[Exception], ...] = OUTCOME_UNKNOWN
     """errors after which the write may have been done"""
     _writes: BatchWriter = field(init=False, repr=False)
@@ -117,9 +118,9 @@ class WriteBatches(Generic[O]):
                 self.reporter.succeeded(owner, action)
         failed = [(action, error) for action, error in results if error is not None]
         not_done = tuple(action for action, error in failed if not isinstance(error, self.outcome_unknown))
-        refused = next(((action, error) for action, error in failed if not _is_one_of(error, self.passing)), None)
+        refused = next(((action, error) for action, error in failed if not self.is_passing(error)), None)
         failure = self.reporter.failed(owner, *refused) if refused and owner is not None else None
-        server_error = next((error for _, error in failed if not _is_one_of(error, CHANGED)), None)
+        server_error = next((error for _, error in failed if not is_outdated(error)), None)
         return Outcome(failure, bool(failed), done, not_done, server_error)
 
     def expect(self, owner: O, actions: Sequence[Action]) -> None:
@@ -138,7 +139,7 @@ class WriteBatches(Generic[O]):
         if not actions:
             return Outcome()
         self._writes.not_begun(owner.uid, actions, NotSent())
-        server_error = None if _is_one_of(error, CHANGED) else error
+        server_error = None if is_outdated(error) else error
         return Outcome(retry=True, not_done=tuple(actions), error=server_error)
 
     def refused(self, uid: str) -> frozenset[str]:

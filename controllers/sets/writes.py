@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 from controllers.sets.actions import Action
-from controllers.sets.write_batches import PASSING, Outcome, WriteBatches
+from controllers.sets.write_batches import Outcome, WriteBatches, is_passing
 from controllers.shared.creation import DefaultingCreator
 from defaulter.contract import InvalidDocument
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.batch_writer import MAX_BATCH_SIZE
-from poolhouse.runtime.errors import ApiError, NotServed
+from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.events import ObjectMeta
 
 O = TypeVar("O", bound=ObjectMeta)  # noqa: E741
@@ -82,12 +82,9 @@ async def create(
     called before each request, and prevents it by raising an error."""
     try:
         completed = await to.creator(documents)
-    except NotServed as error:
-        return to.batches.refuse(to.owner, actions, error)
-    except PASSING as error:
-        return to.batches.skip(to.owner, actions, error)
     except (InvalidDocument, ApiError) as error:
-        return to.batches.refuse(to.owner, actions, error)
+        end = to.batches.skip if is_passing(error) else to.batches.refuse
+        return end(to.owner, actions, error)
     by_action = dict(zip(actions, completed, strict=True))
 
     async def call(action: A) -> None:

@@ -31,7 +31,7 @@ from controllers.warmpool.backends import (
     OutcomeUnknown,
     WriteConflict,
 )
-from controllers.warmpool.events import PASSING, WarmPoolEvents
+from controllers.warmpool.events import WarmPoolEvents, is_passing
 from controllers.warmpool.orphaning import FINALIZER
 from controllers.warmpool.plan import Plan
 from controllers.warmpool.snapshot import WarmPoolSnapshot
@@ -89,7 +89,7 @@ class WarmPoolWriter:
 
     def __post_init__(self) -> None:
         # A backend raises Unreachable itself only for requests that create nothing.
-        self.batches = WriteBatches(self.events, self.expectations, self.clock, PASSING, (OutcomeUnknown,))
+        self.batches = WriteBatches(self.events, self.expectations, self.clock, is_passing, (OutcomeUnknown,))
 
     async def __call__(self, snapshot: WarmPoolSnapshot, plan: Plan, backend: Backend) -> WarmPoolOutcome:
         pool = snapshot.pool

@@ -4,7 +4,7 @@ import logging
 from dataclasses import dataclass
 
 from controllers.sets.events import SetEvents
-from controllers.sets.write_batches import CHANGED, Failure, error_message
+from controllers.sets.write_batches import Failure, error_message, is_outdated
 from controllers.warmpool.actions import (
     Action,
     CountFailedCheck,
@@ -34,8 +34,11 @@ NORMAL_CAUSES = frozenset({"Excess", "Outdated", "Expired", "NodeLeaving", "Mark
 """Deletion causes that are not a fault of the VM."""
 NOT_OF_VMS = (CreateVM, SetFinalizer, SetEvictionBudget, DeleteEvictionBudget)
 SERVER_UNAVAILABLE = (Throttled, Unreachable, Unavailable, TimeoutError)
-PASSING = (*CHANGED, *SERVER_UNAVAILABLE)
-"""Errors without an event. The next plan uses a new snapshot."""
+
+
+def is_passing(error: Exception | None) -> bool:
+    """Whether the error gets no event: the next plan uses a new snapshot, or the server is unavailable."""
+    return is_outdated(error) or isinstance(error, SERVER_UNAVAILABLE)
 
 
 @dataclass
@@ -94,8 +97,8 @@ class WarmPoolEvents(SetEvents[WarmPool]):
         """Reports a write that failed. The first refused creation of a batch stands for the others: see `failed`."""
         about = {"pool": pool.name if pool is not None else ""} if isinstance(action, NOT_OF_VMS) else action.vm
         reason = error.reason if isinstance(error, ApiError) else type(error).__name__
-        if isinstance(error, PASSING):
-            level = logging.DEBUG if isinstance(error, CHANGED) else logging.INFO
+        if is_passing(error):
+            level = logging.DEBUG if is_outdated(error) else logging.INFO
             message = f"{_what(action)}: {error_message(error)}; will retry"
             log_event(log, "Retry", message, about=about, level=level, reason=type(error).__name__)
         elif not isinstance(action, CreateVM):

@@ -76,7 +76,8 @@ class CronSchedule:
         return self._change(earlier, later) if skipped else earlier
 
     def _change(self, before: datetime, after: datetime) -> datetime:
-        """The minute between two times from which the clock has the offset of the later one."""
+        """The minute between two times from which the clock has the offset of the later one. A search, because
+        `zoneinfo` gives the offset of a moment, and not the times at which it changes."""
         before = before.replace(second=0, microsecond=0)
         offset = self._offset(after)
         minutes = range((after - before) // _MINUTE)

@@ -99,54 +99,26 @@ MANY = bad(1), bad(2), bad(3)
         pytest.param(
             eight(bad(1), healing=opened(left=0)), (), Healing(failing=1), id="the breaker closes when few VMs fail"
         ),
-        pytest.param(
-            eight(*MANY, healing=opened(since=400, left=0)),
-            ("web-1",),
-            Healing(
-                failing=3,
-                replaced=1,
-                vms=(HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60)),),
-                breaker=breaker(THREE_FAIL, 400, 400),
-            ),
-            id="a VM is tried: the breaker stays open as long again",
-        ),
-        pytest.param(
-            eight(*MANY, healing=opened(since=100, left=0)),
-            ("web-1",),
-            Healing(
-                failing=3,
-                replaced=1,
-                vms=(HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60)),),
-                breaker=breaker(THREE_FAIL, 100, 300),
-            ),
-            id="for five minutes at least",
-        ),
-        pytest.param(
-            eight(*MANY, healing=opened(since=9000, left=0)),
-            ("web-1",),
-            Healing(
-                failing=3,
-                replaced=1,
-                vms=(HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60)),),
-                breaker=breaker(THREE_FAIL, 9000, 3600),
-            ),
-            id="for an hour at most",
-        ),
-        pytest.param(
-            eight(*MANY, healing=opened(since=-7200, left=7500)),
-            ("web-1",),
-            Healing(
-                failing=3,
-                replaced=1,
-                vms=(HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60)),),
-                breaker=breaker(THREE_FAIL, 0, 300),
-            ),
-            id="after the clock was set back, one VM is tried and no second one for five minutes",
-        ),
     ],
 )
 def test_the_record_of_healing(observed: PoolSnapshot, replaced: tuple[str, ...], expected: Healing | None) -> None:
     assert healing_status(observed, replaced, NOW) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param((400, 0), (400, 400), id="as long again"),
+        pytest.param((100, 0), (100, 300), id="for five minutes at least"),
+        pytest.param((9000, 0), (9000, 3600), id="for an hour at most"),
+        pytest.param((-7200, 7500), (0, 300), id="for five minutes after the clock was set back"),
+    ],
+)
+def test_the_breaker_stays_open_after_a_vm_was_tried(before: tuple[float, float], after: tuple[float, float]) -> None:
+    """`before` and `after` have for how many seconds the breaker is open, and for how many more it stays open."""
+    tried = HealedVM(name="web-1", attempts=1, healed_at=ago(0), not_before=ago(-60))
+    expected = Healing(failing=3, replaced=1, vms=(tried,), breaker=breaker(THREE_FAIL, *after))
+    assert healing_status(eight(*MANY, healing=opened(*before)), ("web-1",), NOW) == expected
 
 
 @pytest.mark.parametrize(

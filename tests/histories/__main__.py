@@ -31,6 +31,9 @@ ACTS = 16
 SHOWN = 60
 """Lines of the log of a failed history."""
 
+SHOW_EVERY_SECONDS = 60
+"""how often a run says how far it is"""
+
 KINDS: dict[str, Callable[[World], History]] = {
     **{f"pool-{name}": partial(PoolHistory, strategy=name) for name in STRATEGIES},
     "pool-snapshots": partial(SnapshotHistory, strategy="snapshots"),
@@ -131,7 +134,11 @@ def main() -> int:
             print(f"{kind}: {crashes} crashes, {len(found)} violations", *found, sep="\n  ", flush=True)
         return 1 if failed else 0
     began, totals = time.monotonic(), {kind: Total() for kind in options.kind or KINDS}
+    shown = began
     for seed in range(options.first, options.first + options.seeds):
+        if time.monotonic() - shown > SHOW_EVERY_SECONDS:
+            shown = time.monotonic()
+            print(f"{seed - options.first} of {options.seeds} histories of each kind", flush=True)
         for kind, total in totals.items():
             if time.monotonic() - began > options.seconds:
                 break

@@ -62,13 +62,9 @@ def template_hash(spec: Any, placement: Mapping[str, Any] | None = None, namespa
     return f"{HASH_ALGORITHM}.{hash_text(HASH_ALGORITHMS[HASH_ALGORITHM](spec, namespace), placement)}"
 
 
-def made_from(label: str, spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> bool:
-    """Whether the VM with this label was made from the spec and placement. True for an unknown algorithm, so that a
-    downgrade does not replace the VMs of a newer release."""
-    return _fits(label, lambda version: HASH_ALGORITHMS[version](spec, namespace), placement)
-
-
-def _fits(label: str, text: Callable[[str], str], placement: Mapping[str, Any] | None) -> bool:
+def made_from(label: str, text: Callable[[str], str], placement: Mapping[str, Any] | None) -> bool:
+    """Whether the VM with this label was made from the placement and the spec with this text, by the version of the
+    algorithm. True for an unknown version, so that a downgrade does not replace the VMs of a newer release."""
     version, _, rest = label.partition(".")
     if not rest:
         return False
@@ -172,7 +168,7 @@ class WarmPool(ObjectView):
         """The hash of the template without a placement, which the status shows to users. The status keeps the hash of
         an earlier algorithm while it stands for the same template."""
         stored = self.status.template_hash
-        if stored.partition(".")[0] in HASH_ALGORITHMS and _fits(stored, self._text, None):
+        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._text, None):
             return stored
         return f"{HASH_ALGORITHM}.{hash_text(self._text(HASH_ALGORITHM), None)}"
 
@@ -187,7 +183,7 @@ class WarmPool(ObjectView):
         key = template_hash, placement
         if key not in self._verdicts:
             declared = self.placements.get(placement)
-            self._verdicts[key] = declared is not None and _fits(template_hash, self._text, declared)
+            self._verdicts[key] = declared is not None and made_from(template_hash, self._text, declared)
         return self._verdicts[key]
 
     @cached_property

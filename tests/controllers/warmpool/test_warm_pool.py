@@ -9,12 +9,18 @@ from typing import Any
 import pytest
 
 from controllers.claim.overrides import apply_overrides
-from controllers.warmpool.warm_pool import HASH_ALGORITHMS, WarmPool, hash_text, made_from, template_hash
+from controllers.warmpool import warm_pool
+from controllers.warmpool.warm_pool import HASH_ALGORITHMS, WarmPool, hash_text, template_hash
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import Overrides
 from tests.controllers.warmpool.builders import a_pool, a_vm
 
 SPEC = {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}
 EAST = {"name": "east", "weight": 3, "nodeSelector": {"zone": "east"}}
+
+
+def made_from(label: str, spec: Json, placement: Json, namespace: str = "") -> bool:
+    return warm_pool.made_from(label, lambda version: HASH_ALGORITHMS[version](spec, namespace), placement)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from contextlib import suppress
 from random import Random
 from typing import Any
 
+from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import Resource
@@ -19,6 +20,7 @@ from tests.kubevirt.spellings import respell
 Json = dict[str, Any]
 
 VM_RESOURCE = "virtualmachines.kubevirt.io"
+RESTORE_RESOURCE = "virtualmachinerestores.snapshot.kubevirt.io"
 DISKS = {"datavolumes.cdi.kubevirt.io": "DataVolume", "persistentvolumeclaims": "claim"}
 VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
 GUESTS = frozenset({VM_RESOURCE, VMI_RESOURCE, "controllerrevisions.apps", *DISKS})
@@ -66,15 +68,22 @@ def touched(server: ApiServer, change: Change) -> str:
     return f"{name} was written after a respelling" if change.actor.startswith("controllers") else ""
 
 
-def lost_disk(change: Change) -> str:
-    """A disk without an owner is deleted by nobody but its user."""
+def lost_disk(server: ApiServer, change: Change) -> str:
+    """A disk without an owner is deleted by nobody but its user, and by KubeVirt for a restore that a user wanted."""
     if change.plural not in DISKS or not change.begins_deletion or change.actor == "users":
         return ""
     assert change.old is not None
     metadata = change.old["metadata"]
-    if metadata.get("ownerReferences"):
+    if metadata.get("ownerReferences") or (change.actor == "engine" and _is_restored(server, metadata)):
         return ""
     return f"{DISKS[change.plural]} {metadata['name']} has no owner, and {change.actor} deleted it"
+
+
+def _is_restored(server: ApiServer, claim: Json) -> bool:
+    """Whether a restore in place is under way for the VM that has the claim: it makes the claim again."""
+    restores = [each for each in server.objects(RESTORE_RESOURCE) if not at(each, "status", "complete")]
+    targets = (server.get(VM_RESOURCE, claim["namespace"], each["spec"]["target"]["name"]) for each in restores)
+    return any(vm is not None and claim["name"] in disk_names(vm) for vm in targets)
 
 
 def shared_disks(server: ApiServer, change: Change) -> Iterator[str]:

@@ -120,7 +120,7 @@ class PoolWitness(Witness):
 
     def saw(self, change: Change) -> None:
         document = change.document
-        self.wrong.extend([*filter(None, [lost_disk(change)]), *shared_disks(self.server, change)])
+        self.wrong.extend([*filter(None, [lost_disk(self.server, change)]), *shared_disks(self.server, change)])
         kind = "ADDED" if change.old is None else "DELETED" if change.new is None else "MODIFIED"
         if change.begins_deletion and not self._by_pool(change):
             self.budget.spared.add(document["metadata"]["uid"])

@@ -15,6 +15,7 @@ Json = dict[str, Any]
 CONTROLLERS, ENGINE, USERS, COLLECTOR = "controllers-1", "engine", "users", "garbage-collector"
 OWNER = {"kind": "VirtualMachine", "name": "web-1", "uid": "vm"}
 VMS, VMIS, PVCS = "virtualmachines.kubevirt.io", "virtualmachineinstances.kubevirt.io", "persistentvolumeclaims"
+RESTORES = "virtualmachinerestores.snapshot.kubevirt.io"
 
 
 def thing(name: str = "web-1", **metadata: Any) -> Json:
@@ -38,7 +39,22 @@ def vm(name: str, disk: str, source: str = "dataVolume") -> Json:
     ],
 )
 def test_a_disk_without_an_owner_that_is_deleted_is_found(change: Change, found: bool) -> None:
-    assert bool(lost_disk(change)) is found
+    assert bool(lost_disk(ApiServer(lambda: BEGINNING), change)) is found
+
+
+@pytest.mark.parametrize(
+    ("disk", "complete", "found"),
+    [
+        pytest.param("data", False, False, id="for a restore of its VM"),
+        pytest.param("data", True, True, id="after the restore"),
+        pytest.param("other", False, True, id="for a restore of another disk"),
+    ],
+)
+def test_kubevirt_may_delete_a_disk_that_it_restores(disk: str, complete: bool, found: bool) -> None:
+    server = ApiServer(lambda: BEGINNING)
+    restore = {**thing(), "spec": {"target": {"name": "web-1"}}, "status": {"complete": complete}}
+    server._objects = {VMS: {("here", "web-1"): vm("web-1", disk)}, RESTORES: {("here", "web-1"): restore}}
+    assert bool(lost_disk(server, Change(ENGINE, PVCS, thing("data"), None))) is found
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ Json = dict[str, Any]
 
 VM_RESOURCE = "virtualmachines.kubevirt.io"
 RESTORE_RESOURCE = "virtualmachinerestores.snapshot.kubevirt.io"
+CONTENT_RESOURCE = "virtualmachinesnapshotcontents.snapshot.kubevirt.io"
 DISKS = {"datavolumes.cdi.kubevirt.io": "DataVolume", "persistentvolumeclaims": "claim"}
 VMI_RESOURCE = "virtualmachineinstances.kubevirt.io"
 GUESTS = frozenset({VM_RESOURCE, VMI_RESOURCE, "controllerrevisions.apps", *DISKS})
@@ -80,10 +81,17 @@ def lost_disk(server: ApiServer, change: Change) -> str:
 
 
 def _is_restored(server: ApiServer, claim: Json) -> bool:
-    """Whether a restore in place is under way for the VM that has the claim: it makes the claim again."""
+    """Whether a restore is under way from a snapshot that has the claim: KubeVirt makes the claim again."""
     restores = [each for each in server.objects(RESTORE_RESOURCE) if not at(each, "status", "complete")]
-    targets = (server.get(VM_RESOURCE, claim["namespace"], each["spec"]["target"]["name"]) for each in restores)
-    return any(vm is not None and claim["name"] in disk_names(vm) for vm in targets)
+    snapshots = {each["spec"]["virtualMachineSnapshotName"] for each in restores}
+    contents = [each["spec"] for each in server.objects(CONTENT_RESOURCE)]
+    backups = [
+        backup
+        for content in contents
+        if content["virtualMachineSnapshotName"] in snapshots
+        for backup in content["volumeBackups"]
+    ]
+    return any(at(each, "persistentVolumeClaim", "metadata", "name") == claim["name"] for each in backups)
 
 
 def shared_disks(server: ApiServer, change: Change) -> Iterator[str]:

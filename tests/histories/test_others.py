@@ -15,7 +15,7 @@ Json = dict[str, Any]
 CONTROLLERS, ENGINE, USERS, COLLECTOR = "controllers-1", "engine", "users", "garbage-collector"
 OWNER = {"kind": "VirtualMachine", "name": "web-1", "uid": "vm"}
 VMS, VMIS, PVCS = "virtualmachines.kubevirt.io", "virtualmachineinstances.kubevirt.io", "persistentvolumeclaims"
-RESTORES = "virtualmachinerestores.snapshot.kubevirt.io"
+RESTORES, CONTENTS = (f"virtualmachine{each}.snapshot.kubevirt.io" for each in ("restores", "snapshotcontents"))
 
 
 def thing(name: str = "web-1", **metadata: Any) -> Json:
@@ -45,15 +45,16 @@ def test_a_disk_without_an_owner_that_is_deleted_is_found(change: Change, found:
 @pytest.mark.parametrize(
     ("disk", "complete", "found"),
     [
-        pytest.param("data", False, False, id="for a restore of its VM"),
+        pytest.param("data", False, False, id="for a restore of its snapshot"),
         pytest.param("data", True, True, id="after the restore"),
         pytest.param("other", False, True, id="for a restore of another disk"),
     ],
 )
 def test_kubevirt_may_delete_a_disk_that_it_restores(disk: str, complete: bool, found: bool) -> None:
-    server = ApiServer(lambda: BEGINNING)
-    restore = {**thing(), "spec": {"target": {"name": "web-1"}}, "status": {"complete": complete}}
-    server._objects = {VMS: {("here", "web-1"): vm("web-1", disk)}, RESTORES: {("here", "web-1"): restore}}
+    server, snapshot = ApiServer(lambda: BEGINNING), {"virtualMachineSnapshotName": "before"}
+    restore = {**thing(), "spec": snapshot, "status": {"complete": complete}}
+    content = {**thing(), "spec": {**snapshot, "volumeBackups": [{"persistentVolumeClaim": thing(disk)}]}}
+    server._objects = {RESTORES: {("here", "web-1"): restore}, CONTENTS: {("here", "web-1"): content}}
     assert bool(lost_disk(server, Change(ENGINE, PVCS, thing("data"), None))) is found
 
 

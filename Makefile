@@ -24,7 +24,7 @@ EC2_VENV := $(VENV)/ec2
 EC2_INSTALLED := $(call stamp,ec2,requirements/ec2-test.lock)
 EC2_TESTS := tests/controllers/warmpool/ec2 tests/cluster/test_warm_ec2.py tests/cluster/test_pods_on_ec2.py
 EC2_SETUP := $(MAKE) --silent --no-print-directory $(EC2_INSTALLED)
-EC2_PYTEST := PYTHONPATH=$(CURDIR) $(EC2_VENV)/bin/python -m pytest $(EC2_TESTS)
+EC2_PYTEST := PYTHONPATH="$(CURDIR)" $(EC2_VENV)/bin/python -m pytest $(EC2_TESTS)
 
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.
@@ -97,7 +97,7 @@ lint: setup
 	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse_client agent/poolhouse_agent
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
 	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
-	@$(GO_TOOL) actionlint -shellcheck $(CURDIR)/$(BIN)/shellcheck -pyflakes= $(CURDIR)/.github/workflows/*.yml
+	@$(GO_TOOL) actionlint -shellcheck "$(CURDIR)/$(BIN)/shellcheck" -pyflakes= $(CURDIR)/.github/workflows/*.yml
 
 # Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.
 generate: setup

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
+from urllib.parse import quote
 
 import libvirt
 
@@ -44,7 +45,7 @@ def _embedded(root: Path) -> libvirt.virConnect:
     libvirt.virEventRegisterDefaultImpl()
     threading.Thread(target=_events, name="libvirt events", daemon=True).start()
     try:
-        return libvirt.open(f"qemu:///embed?root={root}")
+        return libvirt.open(f"qemu:///embed?root={quote(str(root))}")
     except libvirt.libvirtError as error:
         raise LibvirtFailed(str(error)) from error
 

@@ -96,7 +96,8 @@ def scratch() -> str:
 
 
 def _fits(base: Path) -> bool:
-    return len(os.fsencode(base)) + len(_WORKER) + len(_SOCKET) <= _MAX_SOCKET_PATH_BYTES
+    """Whether libvirt can name a socket below the base to QEMU, whose options end a path at a comma."""
+    return "," not in str(base) and len(os.fsencode(base)) + len(_WORKER) + len(_SOCKET) <= _MAX_SOCKET_PATH_BYTES
 
 
 def reachable(base: Path, uid: int | None) -> bool:

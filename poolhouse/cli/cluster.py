@@ -12,6 +12,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from functools import wraps
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -100,7 +101,8 @@ class Cluster:
             return Failed(with_namespace(error))
         if isinstance(error, NoAnswer | Unavailable | Throttled):
             if self.kubeconfig and (stack := _stopped_stack(self.kubeconfig)) is not None:
-                return Unreachable(f"no stack is running in {stack}; `poolhouse up --dir {stack}` starts it")
+                start = f"poolhouse up --dir {quote(str(stack))}"
+                return Unreachable(f"no stack is running in {stack}; `{start}` starts it")
             if isinstance(error, Unavailable):
                 return Unreachable(f"the API server of {source} has failed: {error}; `poolhouse doctor` checks more")
             return Unreachable(

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from shlex import quote
 from typing import Literal, TypeAlias, TypeVar
 
 from poolhouse.api.apimachinery.timestamps import format_duration, known_time
@@ -136,7 +137,7 @@ def _was_asked(error: ApiError) -> bool:
 
 def _restore_configurations(facts: Facts) -> str:
     if facts.stack:
-        again = f"`poolhouse down --dir {facts.stack}` and `poolhouse up --dir {facts.stack}`"
+        again = " and ".join(f"`poolhouse {verb} --dir {quote(facts.stack)}`" for verb in ("down", "up"))
         return f"restart the stack, which writes them again: {again}"
     return "restore the webhook configurations with `helm upgrade` or `helm rollback`"
 
@@ -198,7 +199,7 @@ def controllers(facts: Facts) -> Check:
 
 def _pods(facts: Facts, component: str) -> str:
     if facts.stack:
-        return f"look at {facts.stack}/logs/{component}.log and `poolhouse status --dir {facts.stack}`"
+        return f"look at {facts.stack}/logs/{component}.log and `poolhouse status --dir {quote(facts.stack)}`"
     return f"look at its Pods with `kubectl get pods -n {facts.home} -l {meta.COMPONENT}={component}`"
 
 

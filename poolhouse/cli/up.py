@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import click
@@ -87,9 +88,8 @@ def up(
     controllers, and the engine, which replaces KubeVirt."""
     paths = StackPaths(directory)
     if (pid := _holder(paths)) is not None:
-        raise Failed(
-            f"a stack is already running in {paths.dir} (pid {pid}); `poolhouse down --dir {paths.dir}` stops it"
-        )
+        stop = f"poolhouse down --dir {quote(str(paths.dir))}"
+        raise Failed(f"a stack is already running in {paths.dir} (pid {pid}); `{stop}` stops it")
     from poolhouse.stack.progress import ProgressDisplay, read_manifests
     from poolhouse.stack.stack import StackOptions, run
 
@@ -275,5 +275,5 @@ def _table(found: dict[str, Any]) -> str:
         for pool in pools:
             name = f"{pool['namespace']}/{pool['name']}"
             lines.append(f"{name:34}{pool['desired']:>8}{pool['current']:>8}{pool['ready']:>8}")
-    lines += ["", f"export KUBECONFIG={os.fspath(found['kubeconfig'])}"]
+    lines += ["", f"export KUBECONFIG={quote(os.fspath(found['kubeconfig']))}"]
     return "\n".join(lines)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -172,7 +173,7 @@ class Stack:
         self._paths.endpoints.write_text(json.dumps(endpoints, indent=2) + "\n")
         self._paths.prometheus.write_text(yaml.safe_dump(services.prometheus_config(endpoints), sort_keys=False))
         # Before the phase, because `up --detach` prints nothing after it.
-        self._echo(f"ready: export KUBECONFIG={self._paths.kubeconfig}")
+        self._echo(f"ready: export KUBECONFIG={shlex.quote(str(self._paths.kubeconfig))}")
         self._status.set_phase("ready")
         if watch is not None:
             await self._with_api(watch)

@@ -98,9 +98,9 @@ def kill_supervisor(paths: StackPaths) -> set[int]:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StackPaths, StackPaths]]:
     """Two stacks that start at the same moment. The first test of this file ends the first one. The second one is
-    `whole`."""
+    `whole`, in a directory whose name has what URIs, shells and QEMU's options quote."""
     parent = tmp_path_factory.mktemp("stacks")
-    one, paths = StackPaths(parent / ("x" * 120)), StackPaths(parent / "whole")
+    one, paths = StackPaths(parent / ("x" * 120)), StackPaths(parent / "Jörg's stack, at 100%25")
     with ThreadPoolExecutor(1) as threads:
         without = ("--without", "engine", "--without", "controllers")
         answer = threads.submit(up, "--dir", str(one.dir), "--detach", "-o", "json", *without)

@@ -25,9 +25,11 @@ DOCUMENTS = [generate(Random(seed)) for seed in SEEDS]
 
 @pytest.fixture(scope="module")
 def plain(libvirt: Libvirt, warm: Path, user: tuple[int | None, int | None]) -> list[dict[str, str]]:
-    """libvirt's answers to the XML of the documents. The fixture `libvirt` has probed QEMU."""
+    """libvirt's answers to the XML of the documents, below a directory whose name is quoted in a URI. The fixture
+    `libvirt` has probed QEMU."""
     roots = RootDirectories(None, *user, warm=warm)
-    command = [sys.executable, "-m", "tests.defaulter.plain_libvirt", roots.make(0), *map(str, user)]
+    root = roots.make(0).rename(roots.base / "Jörg's 50%25")
+    command = [sys.executable, "-m", "tests.defaulter.plain_libvirt", root, *map(str, user)]
     texts = json.dumps([text for _, text in DOCUMENTS])
     done = subprocess.run(command, input=texts, capture_output=True, text=True, timeout=300, check=False)
     roots.remove()

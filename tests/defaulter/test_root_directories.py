@@ -24,8 +24,15 @@ def test_capabilities_are_copied_to_the_next_worker(tmp_path: Path) -> None:
     assert (roots.make(1) / "cache/qemu/capabilities" / "abc.xml").read_text() == "<qemuCaps/>"
 
 
-def test_a_base_too_long_for_a_socket_is_replaced_by_a_short_one(tmp_path: Path) -> None:
-    roots = RootDirectories(tmp_path / ("long" * 20), None, None)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("long" * 20, id="its path is too long for a socket"),
+        pytest.param("a,b", id="its path ends at a comma in QEMU's options"),
+    ],
+)
+def test_a_base_that_libvirt_cannot_use_is_replaced(tmp_path: Path, name: str) -> None:
+    roots = RootDirectories(tmp_path / name, None, None)
     assert len(str(roots.base)) < 40
     roots.remove()
     assert not roots.base.exists()

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
+from urllib.parse import quote
 
 import libvirt
 import libvirt_qemu
@@ -44,7 +45,7 @@ def _run_event_loop() -> NoReturn:
 
 def connect(socket: Path, wake: Callable[[], None]) -> Any:
     """Connects to a daemon. libvirt's thread calls `wake` after each lifecycle event and after a lost connection."""
-    connection = libvirt.open(f"qemu+unix:///session?socket={socket}")
+    connection = libvirt.open(f"qemu+unix:///session?socket={quote(str(socket))}")
     connection.setKeepAlive(5, 3)
     connection.domainEventRegisterAny(None, libvirt.VIR_DOMAIN_EVENT_ID_LIFECYCLE, lambda *event: wake(), None)
     connection.registerCloseCallback(lambda *reason: wake(), None)

@@ -24,7 +24,9 @@ _ANNOTATIONS = (
     meta.KEPT_BY,
     meta.LEFT_FIELDS,
     meta.LIVE_UPDATE_SINCE,
+    meta.RESTORE,
     meta.RESTORED,
+    meta.RUN_STRATEGY,
     meta.UPDATES,
 )
 """what Poolhouse notes on a VM of a pool"""

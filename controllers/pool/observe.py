@@ -32,8 +32,7 @@ def observe(
     revisions = stores.revisions.of(pool)
     retained = stores.retained_disks.by("namespace", pool.namespace)
     of_name = list(stores.vms.by("base_name", key))
-    restores = tuple(stores.snapshots.restores.by("pool", pool.key))
-    vms = with_restores(stores.vms_of(pool), restores)
+    vms = with_restores(stores.vms_of(pool))
     found = PoolSnapshot(
         pool=pool,
         vms=vms,
@@ -48,7 +47,7 @@ def observe(
         unlisted_disks=not stores.lists_data_volumes(),
         disk_conflict=disk_conflict(stores, pool),
         vm_snapshots=tuple(stores.snapshots.taken.by("pool", pool.key)),
-        restores=restores,
+        restores=tuple(stores.snapshots.restores.by("pool", pool.key)),
         serves_snapshots=stores.snapshots.taken.served,
         zones=stores.cluster.zones(pool, vms),
         nodes=stores.cluster.readiness(vms, open_outages(pool.status.decisions)),

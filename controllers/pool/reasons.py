@@ -48,7 +48,7 @@ class PoolReason(Reason):
         "SnapshotsNotServed",
         "`snapshotBeforeUpdate` is true, and the cluster does not serve VirtualMachineSnapshots: no VM is updated.",
     )
-    RESTORE_FAILED = "RestoreFailed", "The VirtualMachineRestores of VMs failed. The message has their messages."
+    RESTORE_FAILED = "RestoreFailed", "Restores of VMs failed, or are gone. The message has the reasons."
     NO_SNAPSHOT_FAILURE = "NoSnapshotFailure", "No snapshot and no restore of a VM has failed."
     PROGRESS_DEADLINE_EXCEEDED = (
         "ProgressDeadlineExceeded",
@@ -168,6 +168,11 @@ class PoolReason(Reason):
         "The controller deleted a VirtualMachineSnapshot that failed, or that a newer one replaces.",
     )
     FAILED_PRUNE_SNAPSHOT = "FailedPruneSnapshot", "The controller could not delete a VirtualMachineSnapshot."
+    SUCCESSFUL_FORGET_RESTORE = (
+        "SuccessfulForgetRestore",
+        "The restore of a VM that runs is gone, and the controller does not wait for it any more.",
+    )
+    FAILED_FORGET_RESTORE = "FailedForgetRestore", "The controller could not end the wait for a restore that is gone."
     SUCCESSFUL_LABEL_STATE = (
         "SuccessfulLabelState",
         "The controller labelled the restored TPM and EFI variables of a VM, so that KubeVirt completes the restore.",

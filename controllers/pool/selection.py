@@ -151,7 +151,7 @@ def is_prepared(snapshot: PoolSnapshot, vm: VM) -> bool:
     """Whether the VM is the next to be stopped: its snapshot before the update is taken, or its restore has begun. A
     failed snapshot frees its place for another VM."""
     taken = snapshot.next_snapshot(vm) if snapshot.outdated(vm) else None
-    return vm.uid in snapshot.restores_by_vm or (taken is not None and not taken.failed and not taken.deleting)
+    return vm.awaits_state or (taken is not None and not taken.failed and not taken.deleting)
 
 
 def is_behind(snapshot: PoolSnapshot, vm: VM) -> bool:

@@ -47,10 +47,8 @@ class VMRestore(ObjectView):
     vm_uid: str = ""
     request: str = ""
     """the pool's annotation that asked for the restore"""
-    run_strategy: str = ""
-    """the VM's run strategy before KubeVirt stopped it"""
-    ran: bool = False
-    """whether the VM ran before KubeVirt stopped it"""
+    snapshot: str = ""
+    """name of the VirtualMachineSnapshot"""
     complete: bool = False
     failed: bool = False
     problem: str = ""
@@ -91,8 +89,7 @@ def parse_restore(document: Json) -> VMRestore:
     return VMRestore(
         **_facts(metadata),
         request=text(metadata, "annotations", meta.RESTORE),
-        run_strategy=text(metadata, "annotations", meta.RUN_STRATEGY).removesuffix(NOT_RUNNING),
-        ran=not text(metadata, "annotations", meta.RUN_STRATEGY).endswith(NOT_RUNNING),
+        snapshot=text(document, "spec", "virtualMachineSnapshotName"),
         complete=status.get("complete") is True,
         failed="Failure" in conditions,
         problem=conditions.get("Failure", "") or _progress(status),
@@ -168,12 +165,14 @@ def storage_requests(template: Json) -> tuple[str, ...]:
     return tuple(found)
 
 
-def with_restores(vms: Iterable[VM], restores: Iterable[VMRestore]) -> tuple[VM, ...]:
-    """The VMs, of which those should run that ran before a restore: KubeVirt has halted them only for its duration."""
-    begun = {each.vm_uid: each for each in restores if each.ran}
-    return tuple(
-        replace(vm, should_run=True, run_strategy=begun[vm.uid].run_strategy)
-        if vm.uid in begun and begun[vm.uid].request != vm.restored
-        else vm
-        for vm in vms
-    )
+def with_restores(vms: Iterable[VM]) -> tuple[VM, ...]:
+    """The VMs, of which those should run that ran before a restore: KubeVirt has halted them only for its duration.
+
+    The VM says so itself, because its VirtualMachineRestore may disappear: with its CRD, or by the hand of a user."""
+    return tuple(replace(vm, should_run=True, run_strategy=vm.run_strategy_before) if _ran(vm) else vm for vm in vms)
+
+
+def _ran(vm: VM) -> bool:
+    before = vm.run_strategy_before
+    ran = bool(before) and not before.endswith(NOT_RUNNING)
+    return ran and vm.awaits_state and vm.run_strategy in ("Halted", before)

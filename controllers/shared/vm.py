@@ -176,6 +176,10 @@ class VM(ObjectView):
     """the VirtualMachineSnapshot for which KubeVirt refuses some changes of the VM now"""
     restored: str = ""
     """the annotation poolhouse.dev/restored"""
+    restore: str = ""
+    """the annotation poolhouse.dev/restore-snapshots: the request of the last restore that has begun"""
+    run_strategy_before: str = ""
+    """the annotation poolhouse.dev/run-strategy: its run strategy before that restore"""
     replaced_disks: str = ""
     """the annotation poolhouse.dev/replaced-disks, without names that no replaced disk of the VM has"""
     left_fields: str = ""
@@ -243,6 +247,11 @@ class VM(ObjectView):
         return not self.should_run and not self.vmi_exists
 
     @property
+    def awaits_state(self) -> bool:
+        """Whether a restore of the VM has begun, and the VM has not got its run strategy again."""
+        return self.restore not in ("", self.restored)
+
+    @property
     def held(self) -> bool:
         """Whether the VM waits for lifecycle hooks. A restart ends the hold, because the VM has another VMI then."""
         if self.hold is None:
@@ -296,6 +305,8 @@ def parse_vm(document: Json) -> VM:
         updates=parse_count(text(metadata, "annotations", meta.UPDATES)),
         snapshot_in_progress=text(status, "snapshotInProgress"),
         restored=text(metadata, "annotations", meta.RESTORED),
+        restore=text(metadata, "annotations", meta.RESTORE),
+        run_strategy_before=text(metadata, "annotations", meta.RUN_STRATEGY),
         replaced_disks=_replaced_disks(text(metadata, "annotations", meta.REPLACED_DISKS), ordinal),
         left_fields=text(metadata, "annotations", meta.LEFT_FIELDS),
         machine_type=intern(text(spec, *MACHINE_TYPE)),

@@ -6,7 +6,14 @@ from controllers.pool.actions.disks import DateDisk, DeleteDisks, ReleaseDisks, 
 from controllers.pool.actions.hooks import EndHold, Hold, SetInService
 from controllers.pool.actions.jobs import RunJob
 from controllers.pool.actions.revisions import AdoptRevision, LabelVMI, PinMachineType, PruneRevision, SaveRevision
-from controllers.pool.actions.snapshots import LabelState, PruneRestore, PruneSnapshot, Restore, TakeSnapshot
+from controllers.pool.actions.snapshots import (
+    ForgetRestore,
+    LabelState,
+    PruneRestore,
+    PruneSnapshot,
+    Restore,
+    TakeSnapshot,
+)
 from controllers.pool.actions.vms import Adopt, Create, Delete, DiskReplacement, Heal, Restart, Update
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "DeleteEvictionBudget",
     "DiskReplacement",
     "EndHold",
+    "ForgetRestore",
     "Heal",
     "Hold",
     "LabelState",

@@ -53,7 +53,7 @@ class Restore(Action, past="began to restore the disks of VM", creates="restore"
     snapshot: str
     request: str
     run_strategy: str
-    ran: bool
+    """the VM's run strategy, with `NOT_RUNNING` if it does not run"""
     reason: str
 
     def begun(self, vm: VM, now: datetime) -> VM:
@@ -64,10 +64,11 @@ class Restore(Action, past="began to restore the disks of VM", creates="restore"
         pool, uid = editor.snapshot.pool, f"{self.restore} (simulated)"
         editor.restores[self.restore] = VMRestore(
             *(pool.namespace, self.restore, uid, pool.name, self.name, self.uid, self.request),
-            *(self.run_strategy, self.ran),
+            snapshot=self.snapshot,
             complete=True,
         )
-        editor.change_vm(self.uid, ready=False, vmi=None, vmi_exists=False)
+        noted = {"restore": self.request, "run_strategy_before": self.run_strategy}
+        editor.change_vm(self.uid, ready=False, vmi=None, vmi_exists=False, **noted)
 
 
 @dataclass(frozen=True)
@@ -85,6 +86,19 @@ class LabelState(Action, past="labelled the restored TPM and EFI variables of VM
     def change(self, editor: SnapshotEditor) -> None:
         if (restore := editor.restores.get(self.restore)) is not None:
             editor.restores[self.restore] = replace(restore, complete=True)
+
+
+@dataclass(frozen=True)
+class ForgetRestore(Action, past="ended the wait for the restore of VM"):
+    """Takes what a VM notes about a restore that does not exist any more."""
+
+    name: str
+    uid: str
+    request: str
+    reason: str
+
+    def change(self, editor: SnapshotEditor) -> None:
+        editor.change_vm(self.uid, restored=self.request)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from controllers.pool.actions import PruneSnapshot
 from controllers.pool.reasons import PoolReason
-from controllers.pool.restores import label_states, prune_restores
+from controllers.pool.restores import end_restores, failed_restores
 from controllers.pool.rules.rule import Plan, Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.snapshots_before_update import (
@@ -57,14 +57,14 @@ def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
     held, unserved = held_by_snapshots(snapshot, now), not snapshot.serves_snapshots
-    restores = [each for each in snapshot.restores_by_vm.values() if each.failed]
+    restores = list(failed_restores(snapshot))
     failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
     if held and unserved:
         message = f"{count_noun(len(held), 'VM', 'is', 'are')} not updated: {NOT_SERVED}"
         yield condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
         return
     if restores:
-        message = "the restore failed of " + join_names(f"{each.vm_name} ({each.problem})" for each in restores)
+        message = "the restore failed of " + join_names(f"{vm} ({problem})" for vm, problem in restores)
         yield condition("SnapshotFailure", True, PoolReason.RESTORE_FAILED, message)
         return
     if held and failed:
@@ -77,7 +77,7 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
 
 
 SNAPSHOTS = Rule(
-    steps=(prune_snapshots, label_states, prune_restores),
+    steps=(prune_snapshots, end_restores),
     again=(seconds_until_retry,),
     conditions=_conditions,
 )

@@ -2,13 +2,14 @@
 
 from contextlib import suppress
 
-from controllers.pool.actions import PruneRestore, PruneSnapshot, Restore, TakeSnapshot
+from controllers.pool.actions import ForgetRestore, PruneRestore, PruneSnapshot, Restore, TakeSnapshot
 from controllers.pool.pools import Pool
-from controllers.pool.vm_snapshots import NOT_RUNNING, VM_RESTORES, VM_SNAPSHOTS
+from controllers.pool.vm_snapshots import VM_RESTORES, VM_SNAPSHOTS
 from controllers.pool.writes.context import Writing, read_member
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import AlreadyExists, NotFound
+from poolhouse.runtime.resource import VMS
 
 
 async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
@@ -18,9 +19,19 @@ async def take_snapshot(to: Writing, a: TakeSnapshot) -> None:
 
 async def restore(to: Writing, a: Restore) -> None:
     """Raises Conflict where `read_member` does: a restore replaces the contents of the VM's disks."""
-    await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
+    live = await read_member(to.api, to.namespace, to.owner.uid, a.name, a.uid)
+    noted = {meta.RESTORE: a.request, meta.RUN_STRATEGY: a.run_strategy}
+    if not noted.items() <= (live["metadata"].get("annotations") or {}).items():
+        version = {"uid": a.uid, "resourceVersion": live["metadata"]["resourceVersion"]}
+        await to.api.patch(VMS, to.namespace, a.name, {"metadata": {**version, "annotations": noted}})
     with suppress(AlreadyExists):
         await to.api.create(VM_RESTORES, build_restore(to.owner, a), strict=True)
+
+
+async def forget_restore(to: Writing, a: ForgetRestore) -> None:
+    annotations = {meta.RESTORED: a.request, meta.RESTORE: None, meta.RUN_STRATEGY: None}
+    with suppress(NotFound):
+        await to.api.patch(VMS, to.namespace, a.name, {"metadata": {"uid": a.uid, "annotations": annotations}})
 
 
 async def prune_snapshot(to: Writing, a: PruneSnapshot) -> None:
@@ -57,7 +68,6 @@ def build_snapshot(pool: Pool, action: TakeSnapshot) -> Json:
 
 def build_restore(pool: Pool, action: Restore) -> Json:
     """The VirtualMachineRestore. KubeVirt makes the VM its owner."""
-    halted = "" if action.ran else NOT_RUNNING
     return {
         "apiVersion": VM_RESTORES.api_version,
         "kind": VM_RESTORES.kind,
@@ -65,7 +75,7 @@ def build_restore(pool: Pool, action: Restore) -> Json:
             "namespace": pool.namespace,
             "name": action.restore,
             "labels": _labels(pool, action),
-            "annotations": {meta.RESTORE: action.request, meta.RUN_STRATEGY: f"{action.run_strategy}{halted}"},
+            "annotations": {meta.RESTORE: action.request},
         },
         "spec": {
             "target": {"apiGroup": "kubevirt.io", "kind": "VirtualMachine", "name": action.name},

@@ -42,6 +42,7 @@ WRITES: dict[type[Action], Send[Writing]] = {
     actions.TakeSnapshot: each(snapshots.take_snapshot, in_bursts=True, quiet=True),
     actions.Restore: each(snapshots.restore, in_bursts=True),
     actions.LabelState: each(in_namespace(retained_disks.label_state)),
+    actions.ForgetRestore: each(snapshots.forget_restore, quiet=True),
     actions.Update: each(updates.update, in_bursts=True),
     actions.LabelVMI: each(revisions.label_vmi, in_bursts=True, quiet=True),
     # A hold that ends frees the annotations of its hooks before another one begins.

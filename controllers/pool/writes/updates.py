@@ -42,6 +42,8 @@ async def update(to: Writing, a: Update) -> None:
         inner["spec"] = mark_absent(inner.get("spec") or {}, at(live, "spec", "template", "spec") or {})
     if a.restored:
         annotations[meta.RESTORED] = a.restored
+        for done in (meta.RESTORE, meta.RUN_STRATEGY):
+            annotations.pop(done, None)
         await _resume(to, a, merged["spec"])
     await to.api.replace(VMS, merged)
 

@@ -73,16 +73,16 @@ PROMOTE = f"{DOMAIN}/promote"
 # On a pool: the revision whose update a user has aborted, and the time of the abort that a user has taken back.
 ABORT = f"{DOMAIN}/abort"
 RETRY = f"{DOMAIN}/retry"
-# On a pool: the revision whose snapshots a user restores, as `REVISION=TIME`. On a VM: the request that is done.
+# On a pool: the revision whose snapshots a user restores, as `REVISION=TIME`. On a VM: the request whose restore has
+# begun, with the VM's run strategy before the restore, which stops the VM; and the request that is done.
 RESTORE = f"{DOMAIN}/restore-snapshots"
+RUN_STRATEGY = f"{DOMAIN}/run-strategy"
 RESTORED = f"{DOMAIN}/restored"
 # On a VM: the number of updates before which the pool took a snapshot. On a snapshot: the number of the update.
 UPDATES = f"{DOMAIN}/updates"
 # Labels of a VirtualMachineSnapshot or a VirtualMachineRestore: the VM.
 VM = f"{DOMAIN}/vm"
 VM_UID = f"{DOMAIN}/vm-uid"
-# On a VirtualMachineRestore: the VM's run strategy before the restore, which stops the VM.
-RUN_STRATEGY = f"{DOMAIN}/run-strategy"
 # On a namespace: the most replicas of one of its pools, warm pools and replica sets.
 MAX_REPLICAS = f"{DOMAIN}/max-replicas"
 # On the VMI template of a pool: a new value restarts all VMs.

@@ -15,6 +15,7 @@ import pytest
 from controllers.pool.actions import (
     Adopt,
     DeleteDisks,
+    ForgetRestore,
     Heal,
     Hold,
     ReleaseDisks,
@@ -33,7 +34,7 @@ from controllers.pool.writes.disks import release_disks, retain_replaced_disks
 from controllers.pool.writes.existing_disks import existing_disk
 from controllers.pool.writes.hooks import hold, set_in_service
 from controllers.pool.writes.retained_disks import delete_disks, return_disk
-from controllers.pool.writes.snapshots import restore
+from controllers.pool.writes.snapshots import forget_restore, restore
 from controllers.pool.writes.updates import update
 from controllers.pool.writes.vms import adopt, heal, restart, unready_version
 from controllers.shared.data_sources import DATA_SOURCES
@@ -43,7 +44,7 @@ from controllers.shared.vm import disk_names
 from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, Forbidden, Invalid
+from poolhouse.runtime.errors import Conflict, Forbidden, Invalid, NotFound
 from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from tests.controllers.pool.builders import a_pool, snapshot, template
 from tests.histories.client import Failpoint
@@ -211,8 +212,11 @@ def update_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
     return update(to, Update("web-1", vm_uid, 1, "r1", "r2", "the plan"))
 
 
+REQUEST = "web-r1=2026-01-01T00:00:00Z"
+
+
 def restore_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
-    return restore(to, Restore("web-1", vm_uid, "restore", "snapshot", "", "Always", True, "the plan"))
+    return restore(to, Restore("web-1", vm_uid, "restore", "snapshot", REQUEST, "Always", "the plan"))
 
 
 def adopt_it(to: Writing, vm_uid: str, vmi_uid: str) -> Awaitable[None]:
@@ -232,6 +236,28 @@ def test_a_vm_that_has_left_the_pool_since_the_plan_is_left_alone(owner: str, wr
         assert await api.get(VMS, HERE, "web-1") == before
         assert await api.get(VMIS, HERE, "web-1") == vmi
         assert (await api.list(VM_RESTORES, HERE))[0] == []
+
+    play(scene)
+
+
+def test_a_vm_notes_its_run_strategy_before_its_restore_exists(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(world: World, api: Api) -> None:
+        vm = await create_vm(api, ready=True)
+        with monkeypatch.context() as patched:
+
+            async def create(*given: Any, **options: Any) -> Json:
+                raise NotFound("not served", status=404)
+
+            patched.setattr(api, "create", create)
+            with pytest.raises(NotFound):
+                await restore_it(writing(api), vm["metadata"]["uid"], "")
+        noted = await api.get(VMS, HERE, "web-1")
+        assert noted["metadata"]["annotations"] == {meta.RESTORE: REQUEST, meta.RUN_STRATEGY: "Always"}
+        await restore_it(writing(api), vm["metadata"]["uid"], "")
+        assert await api.get(VMS, HERE, "web-1") == noted
+        assert [each["metadata"]["name"] for each in (await api.list(VM_RESTORES, HERE))[0]] == ["restore"]
+        await forget_restore(writing(api), ForgetRestore("web-1", vm["metadata"]["uid"], REQUEST, "the plan"))
+        assert (await api.get(VMS, HERE, "web-1"))["metadata"]["annotations"] == {meta.RESTORED: REQUEST}
 
     play(scene)
 

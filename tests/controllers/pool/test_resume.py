@@ -30,6 +30,7 @@ class Cluster:
         inner = {key: value for key, value in template()["spec"].items() if key != "running"}
         owner = controller_reference("kubevirt.io/v1", "VirtualMachinePool", "web", snapshot(1).pool.uid)
         metadata = {"namespace": "default", "name": "web-1", "uid": "u-web-1", "ownerReferences": [owner]}
+        metadata |= {"annotations": {meta.RESTORE: REQUEST, meta.RUN_STRATEGY: "Manual"}}
         self.vm = {"metadata": metadata, "spec": {**inner, **spec}}
         self.runs, self.asked = runs, []
 
@@ -63,7 +64,9 @@ async def completed(cluster: Cluster, strategy: str, start: bool) -> tuple[list[
     await update(writer.writing(snapshot(3)), action)
     *requests, (kind, written) = cluster.asked
     assert kind == VMS.kind
-    assert written["metadata"]["annotations"][meta.RESTORED] == REQUEST
+    annotations = written["metadata"]["annotations"]
+    assert annotations[meta.RESTORED] == REQUEST
+    assert not annotations.keys() & {meta.RESTORE, meta.RUN_STRATEGY}
     return [verb for verb, _ in requests], {k: v for k, v in written["spec"].items() if k.startswith("run")}
 
 

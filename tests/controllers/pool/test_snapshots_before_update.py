@@ -57,8 +57,7 @@ def three(*vms: VM, limit: int = 1, proactive: Any = PROACTIVE, **given: Any) ->
     pool = a_pool(3, **spec)
     if "request" in given:
         pool = replace(pool, restore=given.pop("request"))
-    restores = given.get("restores", ())
-    return snapshot(pool, *with_restores(vms, restores), **given)
+    return snapshot(pool, *with_restores(vms), **given)
 
 
 def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
@@ -312,13 +311,17 @@ def test_the_condition_says_that_the_cluster_serves_no_snapshots() -> None:
 
 
 RESTORABLE = taken(UPDATED, revision="r1", update=1, name="before")
-BEGUN = VMRestore("default", restore_name(UPDATED, REQUEST), "r-1", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+SECOND = vm(2, updates=1)
+BEFORE_SECOND = taken(SECOND, revision="r1", update=1, name="before-2")
+BEGUN = VMRestore("default", restore_name(UPDATED, REQUEST), "r-1", "web", "web-1", "u-web-1", REQUEST, "before")
+DURING = {"vm_snapshots": (RESTORABLE,), "restores": (BEGUN,), "request": REQUEST}
 STATE = "persistent-state-for-web-1-x"
 """the claim with the VM's TPM and EFI variables"""
 HEALED = {"autohealing": {}}
 UNMANAGED = {"updateStrategy": {"unmanaged": {}}}
 FAILING = {"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff"}
-STOPPED = vm(1, updates=1, revision="r0", should_run=False, vmi_exists=False, ready=False)
+NOTED = {"restore": REQUEST, "run_strategy_before": "Always"}
+STOPPED = halted(1, updates=1, revision="r0", run_strategy="Halted", **NOTED)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +387,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             id="a VM that does not start with its disks does not wait for itself",
         ),
         pytest.param(
-            three(STOPPED, old(2), old(3), restores=(BEGUN,), request=REQUEST, proactive={}),
+            three(STOPPED, old(2), old(3), proactive={}, **DURING),
             [],
             id="a VM that is being restored is away, though KubeVirt has halted it",
         ),
@@ -424,7 +427,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             id="healing deletes no VM whose disks are to be restored",
         ),
         pytest.param(
-            three(replace(STOPPED, **FAILING), vm(2), vm(3), restores=(BEGUN,), request=REQUEST, spec=HEALED),
+            three(replace(STOPPED, **FAILING), vm(2), vm(3), spec=HEALED, **DURING),
             [],
             id="nor one whose disks are being restored",
         ),
@@ -432,6 +435,29 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, complete=True),), request=REQUEST, spec=UNMANAGED),
             [("Update", "web-1")],
             id="a restore that has begun is completed, whatever the strategy is now",
+        ),
+        pytest.param(
+            three(STOPPED, vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [("Restore", "web-1")],
+            id="a restore that is gone begins again",
+        ),
+        pytest.param(
+            three(STOPPED, SECOND, vm(3), vm_snapshots=(RESTORABLE, BEFORE_SECOND), request=REQUEST),
+            [("Restore", "web-1")],
+            id="and its VM is away: no other VM is stopped before",
+        ),
+        pytest.param(
+            three(STOPPED, vm(2), vm(3), request=REQUEST, spec=HEALED),
+            [],
+            id="a VM without its restore and the snapshot is not started or replaced, because its disks may be halves",
+        ),
+        pytest.param(
+            three(replace(UPDATED, **NOTED), vm(2), vm(3)),
+            [("ForgetRestore", "web-1")],
+            id="if somebody starts the VM, the wait ends",
+        ),
+        pytest.param(
+            three(replace(UPDATED, **NOTED), vm(2), vm(3), **DURING), [], id="but not before KubeVirt has stopped it"
         ),
         pytest.param(
             three(replace(UPDATED, restored=REQUEST), vm(2), vm(3), restores=(replace(BEGUN, complete=True),)),
@@ -489,12 +515,59 @@ def test_a_snapshot_belongs_to_the_revision_of_the_vm() -> None:
     assert orphan["metadata"]["ownerReferences"][0]["kind"] == "VirtualMachinePool"
 
 
-@pytest.mark.parametrize("ran", [True, False])
-def test_a_restore_knows_the_run_strategy_of_before(ran: bool) -> None:
-    document = build_restore(a_pool(), Restore("web-1", "u-web-1", "r", "s", REQUEST, "Manual", ran, ""))
+def test_a_restore_names_its_request_and_its_snapshot() -> None:
+    document = build_restore(a_pool(), Restore("web-1", "u-web-1", "r", "s", REQUEST, "Manual", ""))
     found = parse_restore(document)
-    assert (found.run_strategy, found.ran, found.request) == ("Manual", ran, REQUEST)
+    assert (found.request, found.snapshot) == (REQUEST, "s")
     assert document["spec"]["volumeRestorePolicy"] == "InPlace"
+
+
+@pytest.mark.parametrize(
+    ("machine", "noted"),
+    [
+        pytest.param(UPDATED, "Always", id="it runs"),
+        pytest.param(halted(1, updates=1), "Halted/halted", id="it is halted"),
+        pytest.param(halted(1, updates=1, run_strategy="Manual"), "Manual/halted", id="a user has stopped it"),
+        pytest.param(STOPPED, "Always", id="an earlier restore has stopped it"),
+        pytest.param(
+            replace(STOPPED, restore="r0=x", run_strategy_before="Manual"), "Manual", id="one of another request"
+        ),
+    ],
+)
+def test_a_vm_notes_its_run_strategy_before_a_restore(machine: VM, noted: str) -> None:
+    observed = three(machine, vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST)
+    (action,) = (each for each in plan(observed, NOW).actions if isinstance(each, Restore))
+    assert action.run_strategy == noted
+
+
+@pytest.mark.parametrize(
+    ("machine", "strategy", "start"),
+    [
+        pytest.param(STOPPED, "Always", True, id="it ran"),
+        pytest.param(replace(STOPPED, run_strategy_before="Manual/halted"), "Manual", False, id="it did not run"),
+        pytest.param(replace(STOPPED, run_strategy_before=""), "Halted", True, id="a user has removed the note"),
+    ],
+)
+def test_a_restored_vm_gets_what_it_has_noted(machine: VM, strategy: str, start: bool) -> None:
+    observed = three(machine, vm(2), vm(3), restores=(replace(BEGUN, complete=True),))
+    (action,) = (each for each in plan(observed, NOW).actions if isinstance(each, Update))
+    assert (action.run_strategy, action.start) == (strategy, start)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "noted", "runs"),
+    [
+        pytest.param("Halted", "Always", True, id="a restore has stopped it"),
+        pytest.param("Manual", "Manual", True, id="by a request"),
+        pytest.param("Manual", "Manual/halted", False, id="it was stopped before"),
+        pytest.param("RerunOnFailure", "Always", False, id="a user has given it another run strategy meanwhile"),
+    ],
+)
+def test_a_vm_that_a_restore_has_stopped_should_run(strategy: str, noted: str, runs: bool) -> None:
+    (found,) = with_restores([replace(STOPPED, run_strategy=strategy, run_strategy_before=noted)])
+    assert found.should_run is runs
+    (done,) = with_restores([replace(found, restored=REQUEST, should_run=False)])
+    assert not done.should_run
 
 
 def test_a_restore_names_the_claim_of_the_tpm_and_the_efi_variables() -> None:

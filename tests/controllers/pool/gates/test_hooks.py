@@ -274,7 +274,7 @@ def test_when_a_hook_times_out(value: str, since: float, seconds: float) -> None
 
 REQUEST = f"web-r1={ago(60)}"
 TAKEN = VMSnapshot("default", "before", "s", "web", "web-1", "u-web-1", "r1", update=1, created_at=ago(120), ready=True)
-BEGUN = VMRestore("default", "restore", "r", "web", "web-1", "u-web-1", REQUEST, "Always", True)
+BEGUN = VMRestore("default", "restore", "r", "web", "web-1", "u-web-1", REQUEST, "before")
 
 
 def restoring(machine: VM, **given: Any) -> PoolSnapshot:

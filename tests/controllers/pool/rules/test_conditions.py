@@ -10,6 +10,7 @@ import pytest
 from controllers.pool.conditions import conditions
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool
+from controllers.pool.restores import LOST
 from controllers.pool.rules.evictions import EVICTIONS
 from controllers.pool.rules.holds import holds
 from controllers.pool.rules.membership import MEMBERSHIP
@@ -25,7 +26,7 @@ from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.conditions import conditions_of
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.resource_types import POOLS
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
 
 HOLDS = holds(lambda: RULES)
 HOOKS = [{"name": name, "transition": "Restarting", "timeoutSeconds": 600} for name in ("drain", "tell")]
@@ -60,7 +61,9 @@ def failed(of: VM) -> VMSnapshot:
 def unrestored(*names: str) -> tuple[VMRestore, ...]:
     return tuple(
         VMRestore(
-            "default", f"r-{name}", "u", vm_name=name, vm_uid=f"u-{name}", request="r", failed=True, problem="full"
+            *("default", f"r-{name}", "u", "web", name, f"u-{name}", "r", f"s-{name}"),
+            failed=True,
+            problem="full",
         )
         for name in names
     )
@@ -196,6 +199,18 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
             snapshot(2, vm(1), vm(2), restores=unrestored("web-1", "web-2")),
             ("SnapshotFailure", "True", "RestoreFailed", "the restore failed of web-1 (full), web-2 (full)"),
             id="restores failed",
+        ),
+        pytest.param(
+            SNAPSHOTS,
+            snapshot(2, vm(1), vm(2), restores=tuple(replace(each, failed=False) for each in unrestored("web-1"))),
+            ("SnapshotFailure", "True", "RestoreFailed", "the restore failed of web-1 (its snapshot s-web-1 is gone)"),
+            id="the snapshot is gone that is to be restored",
+        ),
+        pytest.param(
+            SNAPSHOTS,
+            snapshot(2, halted(1, restore="r", run_strategy_before="Always"), vm(2)),
+            ("SnapshotFailure", "True", "RestoreFailed", f"the restore failed of web-1 ({LOST})"),
+            id="and so is the restore",
         ),
         pytest.param(
             SNAPSHOTS,

@@ -97,7 +97,7 @@ lint: setup
 	@$(BIN)/mypy && $(BIN)/mypy client/poolhouse_client agent/poolhouse_agent
 	@$(BIN)/hadolint Dockerfile Dockerfile.defaulter
 	@$(BIN)/shellcheck --severity=warning .ci/run requirements/*.sh .github/scripts/*.sh
-	@$(GO_TOOL) actionlint -shellcheck "$(CURDIR)/$(BIN)/shellcheck" -pyflakes= $(CURDIR)/.github/workflows/*.yml
+	@$(GO_TOOL) actionlint -shellcheck "$(CURDIR)/$(BIN)/shellcheck" -pyflakes= "$(CURDIR)"/.github/workflows/*.yml
 
 # Rewrites CRDs, chart files, reference pages and the man page from the code. Tests fail if they are out of date.
 generate: setup

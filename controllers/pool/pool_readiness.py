@@ -2,15 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from controllers.pool.pools import InvalidPool
-from controllers.pool.progress import is_progressing
+from controllers.pool.progress import is_progressing, stalls_at
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import condition, merge
 from controllers.shared.readiness import Readiness, Rule, decide
-from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool import PoolStatus
 
@@ -27,6 +26,7 @@ READINESS = (
     Rule("Stalled", "ScaleInBlocked", "True"),
     Rule("Stalled", "Healing", "False", {PoolReason.TOO_MANY_FAILING}),
     Rule("Waiting", "Progressing", "True", WAITS),
+    Rule("Stalled", "Progressing", "True", {PoolReason.TEMPLATE_DOES_NOT_FIT}),
     Rule("Ready", "Progressing", "True", {PoolReason.COMPLETE}),
     Rule("Reconciling", "Progressing", "True"),
 )
@@ -34,11 +34,13 @@ READINESS = (
 
 def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: datetime) -> Readiness:
     """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused. The
-    controller repeats what the API server refused; the pool is Stalled only after the progress deadline."""
+    controller repeats what the API server refused, and updates the VMs that the template fits; the pool is Stalled only
+    after the progress deadline."""
     found = decide(conditions, READINESS)
     assert found is not None, "the condition Progressing is always there"
     retries = snapshot.failure and found.reason == snapshot.failure.reason != PoolReason.DISK_CONFLICT
-    if retries and not _is_late(snapshot, now):
+    goes_on = retries or found.reason == PoolReason.TEMPLATE_DOES_NOT_FIT
+    if goes_on and not _is_late(snapshot, now):
         return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)
@@ -60,14 +62,8 @@ def _unavailable(conditions: Sequence[Condition]) -> Condition | None:
 
 
 def _is_late(snapshot: PoolSnapshot, now: datetime) -> bool:
-    """Whether the pool has made no progress until its deadline. The deadline of a pool that was complete begins when a
-    VM becomes unavailable."""
-    pool, before = snapshot.pool, snapshot.pool.status
-    down = snapshot.missing or not all(vm.available for vm in snapshot.active)
-    known = before.observed_generation == pool.generation and before.update_revision == snapshot.revision.name
-    if not known or before.last_progress_time is None or pool.spec.paused or (down and not before.unavailable_replicas):
-        return False
-    return now >= parse_time(before.last_progress_time) + timedelta(seconds=pool.spec.progress_deadline_seconds)
+    end = stalls_at(snapshot)
+    return end is not None and now >= end
 
 
 def _is_settled(snapshot: PoolSnapshot, now: datetime) -> bool:

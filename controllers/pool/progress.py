@@ -135,6 +135,24 @@ def seconds_until_deadline(snapshot: PoolSnapshot, now: datetime) -> float | Non
     return (end - now).total_seconds()
 
 
+def stalls_at(snapshot: PoolSnapshot) -> datetime | None:
+    """When a pool that does not reach its spec, though the controller repeats what it can, needs a person: it has made
+    no progress for `progressDeadlineSeconds`. For a pool that was complete, the time begins when a VM becomes
+    unavailable."""
+    pool, before = snapshot.pool, snapshot.pool.status
+    down = snapshot.missing or not all(vm.available for vm in snapshot.active)
+    known = before.observed_generation == pool.generation and before.update_revision == snapshot.revision.name
+    if not known or before.last_progress_time is None or pool.spec.paused or (down and not before.unavailable_replicas):
+        return None
+    return parse_time(before.last_progress_time) + timedelta(seconds=pool.spec.progress_deadline_seconds)
+
+
+def seconds_until_stalled(snapshot: PoolSnapshot, now: datetime) -> float | None:
+    """Seconds until a pool with VMs that are to be updated is Stalled if it makes no progress."""
+    end = stalls_at(snapshot)
+    return (end - now).total_seconds() if end is not None and now < end and count_outdated(snapshot, now) else None
+
+
 def _starts(snapshot: PoolSnapshot) -> bool:
     """Whether VMs became unavailable just now: the pool was complete before, or its obstacle is gone."""
     before = snapshot.pool.status

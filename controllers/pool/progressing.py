@@ -36,8 +36,8 @@ def progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition:
         return condition("Progressing", True, limit.waits, _with_lost_nodes(snapshot, message))
     outdated, closed = count_outdated(snapshot, now), next((each for each in plan.waits if each.progressing), None)
     if outdated and closed is not None and closed.progressing:
-        # A wait for KubeVirt is that of one VM. A closed window holds all.
-        named = f"{closed.name} waits: " if closed.progressing is PoolReason.UPDATING else ""
+        # A closed window holds all VMs. Every other wait is that of one.
+        named = "" if closed.progressing is PoolReason.WAITING_FOR_WINDOW else f"{closed.name} waits: "
         message = _with_lost_nodes(snapshot, f"{counts.with_template}; {named}{closed.reason}")
         return condition("Progressing", True, closed.progressing, message)
     # The snapshot is older than the actions of the plan.

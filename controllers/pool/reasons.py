@@ -64,6 +64,11 @@ class PoolReason(Reason):
         "WaitingForMaintenanceWindow",
         "VMs are not up to date, and no maintenance window is open. The message says when the next one opens.",
     )
+    TEMPLATE_DOES_NOT_FIT = (
+        "TemplateDoesNotFit",
+        "A VM cannot get the template, because its name has no number of the pool, or because a disk of the template"
+        " belongs to somebody else. The message says what to do.",
+    )
     WAITING_FOR_HOOKS = "WaitingForHooks", "VMs wait for lifecycle hooks, before the pool deletes or restarts them."
     NO_OWNER = "NoOwner", "VMs have the pool's names and label, but not its owner reference: detached or restored ones."
     NO_REVISION_LOST = "NoRevisionLost", "No update has lost the ControllerRevision of a VM's former template."

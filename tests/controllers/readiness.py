@@ -120,6 +120,13 @@ def _overdue_pool() -> PoolSnapshot:
     return pools.snapshot(pools.a_pool(1, status=status), pools.vm(1, ready=False, printable_status="ErrImagePull"))
 
 
+def _misfit_pool(last_progress: str) -> PoolSnapshot:
+    """A pool with a VM of another name, which cannot get the template."""
+    status = {"updateRevision": pools.REVISION.name, "observedGeneration": 1, "lastProgressTime": last_progress}
+    other = pools.vm("db-7", revision=pools.OLD.label)
+    return pools.snapshot(pools.a_pool(2, status=status), pools.vm(1), other)
+
+
 def _refused_pool(last_progress: str) -> PoolSnapshot:
     status = {
         "updateRevision": pools.REVISION.name,
@@ -180,6 +187,8 @@ def _rows() -> list[Row]:
             "DiskConflict",
         ),
         _pool("deadline exceeded", _overdue_pool(), "Degraded", "ProgressDeadlineExceeded"),
+        _pool("does not fit a VM until the deadline", _misfit_pool(p.ago(601)), "Degraded", "TemplateDoesNotFit"),
+        _pool("does not fit a VM", _misfit_pool(p.ago(599)), "Progressing", "TemplateDoesNotFit"),
         _pool(
             "aborted",
             replace(p.snapshot(1, _old(1)), revision=p.OLD, aborted=(p.REVISION, abort)),

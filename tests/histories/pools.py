@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -26,6 +28,7 @@ from poolhouse.api.kinds.resource_types import POOLS as POOL_KIND
 from poolhouse.api.kubevirt.meaning import VM_TEMPLATE
 from poolhouse.cli.overview import object_row
 from poolhouse.runtime.api import Api
+from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS
 from tests.cluster.chaos import MOST, TOLERATED, People, Witness, sized
@@ -284,6 +287,17 @@ class Users(People):
             return await self._give_away("strip", None)
         return await strip_owners(self.place.api, resource, self.place.namespace, self.chance)
 
+    async def make_room(self, pool: Json) -> str:
+        """Deletes the disk that the template would give to a VM and that a deleted VM has left, as its message asks."""
+        conditions = {each["type"]: each for each in at(pool, "status", "conditions") or ()}
+        disk = re.search(r"disk (\S+), which a deleted VM has left", at(conditions, "Progressing", "message") or "")
+        if disk is None:
+            return ""
+        for resource in (DATA_VOLUMES, PVCS):
+            with suppress(NotFound):
+                await self.place.api.delete(resource, self.place.namespace, disk[1])
+        return f"delete {disk[1]}"
+
     async def end_hook(self) -> str:
         """The owner of a hook ends it."""
         held = [vm for vm in (await self.place.machines()).values() if parse_hold(vm["metadata"])]
@@ -416,6 +430,7 @@ class PoolHistory(History):
     async def why_not_at_rest(self) -> str:
         pool = await self.place.seen()
         if found := complaints(pool):
+            self.world.note(await self.users.make_room(pool))
             return found
         conditions = {each["type"]: each for each in pool["status"].get("conditions") or ()}
         if found := self._untold(pool, conditions.get("UnownedVMs", {"status": "False"})):

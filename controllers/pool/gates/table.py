@@ -73,6 +73,7 @@ GATES: tuple[Gate, ...] = (
         UPDATES,
         "The VM's name has no number of the pool, or a disk of the template belongs to somebody else.",
         least=Effect.CHANGES,
+        progressing=PoolReason.TEMPLATE_DOES_NOT_FIT,
     ),
     Gate(
         "DisksAtRisk",

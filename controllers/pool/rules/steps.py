@@ -6,7 +6,7 @@ from datetime import datetime
 
 from controllers.pool.actions import Action
 from controllers.pool.analysis import jobs_to_run, seconds_until_overdue
-from controllers.pool.progress import count_outdated, seconds_until_deadline
+from controllers.pool.progress import count_outdated, seconds_until_deadline, seconds_until_stalled
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.update_limit import update_limit
@@ -27,6 +27,7 @@ STEPS = Rule(
         seconds_until_overdue,
         _seconds_until_promotion,
         seconds_until_deadline,
+        seconds_until_stalled,
         seconds_until_window_if(count_outdated),
     ),
 )

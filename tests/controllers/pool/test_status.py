@@ -18,7 +18,7 @@ from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool import PoolStatus
-from tests.controllers.pool.builders import NOW, a_pool, document, halted, leaving, retained, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, a_pool, document, halted, leaving, retained, snapshot, vm, vmi
 
 RUN = vmi("web-1", revision="r0")
 RUNS_ON = vm(1, vmi=RUN, run_strategy="Once")
@@ -137,6 +137,29 @@ def test_a_vm_that_a_finalizer_keeps_is_named(seconds: float, message: str, agai
     assert found is not None
     assert found.message == message
     assert plan(observed, NOW).again_seconds == again_seconds
+
+
+@pytest.mark.parametrize(
+    ("observed", "message"),
+    [
+        pytest.param(
+            snapshot(2, vm(1), vm("db-7", revision=OLD.label)),
+            "1 of 2 VMs has the template; db-7 waits: its name does not match the pool's pattern web-NUMBER, so it has"
+            " no template",
+            id="by its name",
+        ),
+        pytest.param(
+            snapshot(2, vm(1), vm(2, revision=OLD.label, disks=()), foreign_disks={"root-2": "which is VM db's"}),
+            "1 of 2 VMs has the template; web-2 waits: the template gives it disk root-2, which is VM db's: give the"
+            " disk another name",
+            id="by its disk",
+        ),
+    ],
+)
+def test_a_vm_that_the_template_does_not_fit_is_named(observed: PoolSnapshot, message: str) -> None:
+    found = condition(said(observed), "Progressing")
+    assert found is not None
+    assert (found.status, found.reason, found.message) == ("True", "TemplateDoesNotFit", message)
 
 
 def again(observed: PoolSnapshot, before: PoolStatus, seconds: float) -> PoolStatus:

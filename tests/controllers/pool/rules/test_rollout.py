@@ -268,6 +268,12 @@ def after(seconds: float, *machines: VM, **given: Any) -> PoolSnapshot:
     return four(*machines, status=status, progressDeadlineSeconds=600, **given)
 
 
+def test_the_pool_is_asked_again_when_a_vm_has_not_fitted_the_template_for_too_long() -> None:
+    available = {"observedGeneration": 1, "updateRevision": "web-r1", "replicas": 4, "lastProgressTime": ago(500)}
+    observed = four(vm(1), vm(2), vm(3), vm("db-7", revision="r0"), status=available, progressDeadlineSeconds=600)
+    assert plan(observed, NOW).again_seconds == 100
+
+
 def test_a_rollout_stops_at_its_progress_deadline() -> None:
     machines = vm(1, ready=False, printable_status="CrashLoopBackOff"), old(2), old(3), old(4)
     assert plan(after(500, *machines), NOW).again_seconds == 100

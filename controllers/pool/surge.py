@@ -36,7 +36,7 @@ def extra_vms(snapshot: PoolSnapshot, now: datetime) -> int:
     assert isinstance(strategy, UpdateProactive)
     assert strategy.max_surge is not None
     replaced = sum(is_replaced(snapshot, vm) for vm in snapshot.counted)
-    outdated = sum(is_behind(snapshot, vm) for vm in snapshot.counted)
+    outdated = sum(is_replaced(snapshot, vm) or snapshot.outdated(vm) for vm in snapshot.counted)
     # Steps and a partition let this many VMs keep the old template.
     kept = max(0, replicas - update_limit(snapshot, now).allowed)
     allowed = max(0, min(resolve(strategy.max_surge, replicas), replaced, outdated - kept))

@@ -10,7 +10,7 @@ from controllers.pool.progress import deadline_exceeded
 from controllers.pool.replacement import disks_of_new_vm
 from controllers.pool.rules.rule import Rule
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.surge import extra_vms, is_replaced
+from controllers.pool.surge import extra_vms
 from controllers.pool.update_limit import update_limit, with_template
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.vm import VM
@@ -29,14 +29,14 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
     extra = 0 if deadline_exceeded(snapshot, now) else extra_vms(snapshot, now)
     wanted = snapshot.pool.spec.replicas + extra
     missing = wanted - len(snapshot.counted) - len(_awaited(snapshot, now))
-    if missing <= 0 or snapshot.disk_conflict:
+    if snapshot.disk_conflict:
         return
     reason = count_of(len(snapshot.counted), wanted, "VM", "exists", "exist")
     if extra:
         reason += f", {extra} more than replicas during the update"
     returning = {disk.retained_for for disk in snapshot.retained_disks if not disk.replaced}
     found = []
-    stable, left = snapshot.stable_revision, _left_for_template(snapshot, now, surges=extra > 0)
+    stable, left = snapshot.stable_revision, update_limit(snapshot, now).allowed - with_template(snapshot)
     for ordinal in free_ordinals(snapshot.taken_ordinals, min(missing, snapshot.burst), snapshot.pool.first_ordinal):
         name = name_of(snapshot.pool.name, ordinal)
         if len(name) > MAX_NAME:
@@ -46,7 +46,8 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         unsure = snapshot.pool.replaces_disks or snapshot.unlisted_disks
         after_deletion = unsure or (deleted and name not in returning)
         # While steps or a partition hold the new template back, a new VM gets the one that it would have had before.
-        revision = snapshot.revision if left > 0 or stable is None else stable
+        # One that replaces another VM takes nobody's place in a step.
+        revision = snapshot.revision if extra or left > 0 or stable is None else stable
         left -= 1
         disks = disks_of_new_vm(snapshot, ordinal, revision, now)
         create = Create(
@@ -62,13 +63,6 @@ def scale_out(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
         found.append((after_deletion, deleted, create))
     # VMs that may find old disks come last, because the first refusal stops all later creations.
     yield from (create for _, _, create in sorted(found, key=lambda each: each[:2]))
-
-
-def _left_for_template(snapshot: PoolSnapshot, now: datetime, *, surges: bool) -> int:
-    """How many more VMs may have the new template."""
-    # A VM that a new VM replaces leaves its place to that VM, also if it has the template and lacks a restart.
-    leaving = sum(is_replaced(snapshot, vm) and not snapshot.outdated(vm) for vm in snapshot.counted) if surges else 0
-    return update_limit(snapshot, now).allowed - with_template(snapshot) + leaving
 
 
 def save_new_revision(snapshot: PoolSnapshot, found: Iterable[Action]) -> Iterator[SaveRevision]:

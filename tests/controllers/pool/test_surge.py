@@ -80,6 +80,16 @@ THREE = (old(1), old(2), old(3))
             [("create", "web-4")],
             id="a step allows one",
         ),
+        pytest.param(
+            surging(
+                vm(1, scale_in="Protect", vmi=vmi("web-1", revision=OLD.label)),
+                old(2),
+                old(3),
+                proactive={"steps": [{"setReplicas": 1}, {"pause": {}}]},
+            ),
+            [("Restart", "web-1")],
+            id="a protected VM that lacks a restart has the place of a step",
+        ),
     ],
 )
 def test_plan(found: PoolSnapshot, expected: list[Any]) -> None:

@@ -175,6 +175,8 @@ def test_a_vm_that_is_created_during_the_steps_gets_the_template_of_the_others()
     observed = steps(*ONE_NEW[:3], done=1)
     (create,) = (each for each in plan(observed, NOW).actions if isinstance(each, Create))
     assert create.revision == OLD.name
+    both = (each for each in plan(steps(*ALL_OLD[:2]), NOW).actions if isinstance(each, Create))
+    assert [each.revision for each in both] == [NAME, OLD.name], "the step lets one VM have the new template"
     promoted = steps(*ONE_NEW[:3], done=1, promote=f"{NAME}=all")
     (create,) = (each for each in plan(promoted, NOW).actions if isinstance(each, Create))
     assert create.revision == NAME

@@ -56,10 +56,11 @@ def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    held, unserved = held_by_snapshots(snapshot, now), not snapshot.serves_snapshots
+    held = {each.name: each.reason for each in held_by_snapshots(snapshot, now)}
     restores = list(failed_restores(snapshot))
-    failed = [each for each in snapshot.active if (taken := snapshot.next_snapshot(each)) and taken.failed]
-    if held and unserved:
+    taken = {vm.name: snapshot.next_snapshot(vm) for vm in snapshot.active if vm.name in held}
+    failed = [name for name, found in taken.items() if found is not None and found.failed]
+    if held and not snapshot.serves_snapshots:
         message = f"{count_noun(len(held), 'VM', 'is', 'are')} not updated: {NOT_SERVED}"
         yield condition("SnapshotFailure", True, PoolReason.SNAPSHOTS_NOT_SERVED, message)
         return
@@ -67,10 +68,8 @@ def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[C
         message = "the restore failed of " + join_names(f"{vm} ({problem})" for vm, problem in restores)
         yield condition("SnapshotFailure", True, PoolReason.RESTORE_FAILED, message)
         return
-    if held and failed:
-        reasons = {each.name: each.reason for each in held}
-        why = next((reasons[vm.name] for vm in failed if vm.name in reasons), "")
-        message = f"not updated because of failed snapshots: {join_names(vm.name for vm in failed)}; {why}"
+    if failed:
+        message = f"not updated because of failed snapshots: {join_names(failed)}; {held[failed[0]]}"
         yield condition("SnapshotFailure", True, PoolReason.SNAPSHOT_FAILED, message)
         return
     yield condition("SnapshotFailure", False, PoolReason.NO_SNAPSHOT_FAILURE)

@@ -224,6 +224,17 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
             id="snapshots failed",
         ),
         pytest.param(
+            SNAPSHOTS,
+            snapshot(
+                a_pool(2, updateStrategy=SNAPSHOT),
+                vm(1),
+                BEHIND[1],
+                vm_snapshots=(failed(vm(1)), replace(failed(BEHIND[1]), failed=False)),
+            ),
+            ("SnapshotFailure", "False", "NoSnapshotFailure", ""),
+            id="the snapshot failed of a VM that is up to date again",
+        ),
+        pytest.param(
             EVICTIONS,
             snapshot(1, vm(1)),
             ("EvictionBudgetFailure", "False", "NoEvictionBudgetFailure", ""),

@@ -80,7 +80,7 @@ def _oldest_first(snapshot: PoolSnapshot) -> list[list[RetainedDisk]]:
     groups: dict[Hashable, list[RetainedDisk]] = {}
     for disk in snapshot.retained_disks:
         if not disk.deleting:
-            groups.setdefault((disk.retained_for, disk.name if disk.replaced else ""), []).append(disk)
+            groups.setdefault((disk.retained_for, disk.replaced and disk.name), []).append(disk)
     found = [sorted(group, key=_age) for group in groups.values()]
     return sorted((group for group in found if known_time(group[0].retained_at)), key=lambda group: _age(group[-1]))
 

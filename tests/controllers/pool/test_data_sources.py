@@ -28,7 +28,7 @@ from controllers.shared.data_sources import (
     resolve_sources,
 )
 from controllers.shared.image_sources import ImageSources
-from controllers.shared.reference_rights import Question, ReferenceRights
+from controllers.shared.reference_rights import ANSWER_SECONDS, Question, ReferenceRights
 from poolhouse.api.kinds.reference_authors import Author
 from poolhouse.runtime.errors import ApiError, Unreachable
 from tests.controllers.pool.builders import NOW, document, template, vm, vmi
@@ -222,6 +222,7 @@ def test_a_new_image_replaces_the_disks() -> None:
     assert save.number == first.number + 1
     assert save.reason == "disk root: its DataSource points at pvc images/debian-2 now"
     assert isinstance(update, Update)
+    assert update.reason.startswith(save.reason)
     assert [each.old for each in update.replacements] == ["root-1"]
     assert parse_hashes(update.disk_templates) == dict(found.revision.disks)
 
@@ -247,6 +248,7 @@ async def test_a_new_image_needs_the_right_of_the_author(
     assert any(isinstance(each, Update) for each in plan(found, NOW).actions) is updates
     assert found.revision.sources == {"root": source("debian-2" if updates else "debian-1")}
     assert bool(found.refused_references) is not updates
+    assert (plan(found, NOW).again_seconds == ANSWER_SECONDS) is not updates, "the right may be given later"
     shown = {each.type: each.status for each in pool_status(found, plan(found, NOW), NOW).conditions}
     assert shown.get("ReferencesRefused") == (None if updates else "True")
     assert shown["Ready"] == ("False" if updates else "True"), "VMs that nothing changes are as the spec requires"

@@ -84,6 +84,11 @@ def held(ordinal: int) -> VM:
             [],
             id="the disks that it left do not bring it back",
         ),
+        pytest.param(
+            snapshot(without(0, "web-1", "web-2", "web-3"), vm(1), vm(2), vm(3), burst=2),
+            [("delete", "web-1"), ("delete", "web-2")],
+            id="never more at once than the burst",
+        ),
     ],
 )
 def test_a_named_vm_goes(observed: PoolSnapshot, expected: list[tuple[str, ...]]) -> None:

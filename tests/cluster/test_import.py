@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import copy
-import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -14,25 +11,28 @@ import pytest_asyncio
 from click.testing import CliRunner
 
 from controllers.pool.import_steps import record_name
-from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
+from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
 from controllers.pool.pools import POOLS
-from poolhouse.api.apimachinery.owner_references import controller_of, controller_reference
-from poolhouse.api.kinds import meta
-from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe, take_back_pool
+from poolhouse.api.apimachinery.owner_references import controller_of
+from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe
 from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Conflict, NotFound
-from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, NAMESPACES, PVCS, VMIS, VMS
-from tests.builders import manifest
+from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, VMS
+from tests.cluster.importing import (
+    PREFIX,
+    continued,
+    is_returned,
+    kubevirt_at_work,
+    pool_of_kubevirt,
+    state,
+    taken_back,
+    there_and_back,
+)
 from tests.cluster.kubevirt_pools import CRD
-from tests.cluster.pooling import Place, background, clear, controller, exists, namespace, served, template, until
+from tests.cluster.pooling import Place, controller, exists, namespace, served, until
 
 Json = dict[str, Any]
-PREFIX = "import"
-"""of the namespaces of these tests"""
-WRITES = 16
-"""More than an import of the pool of these tests needs."""
 
 
 @pytest_asyncio.fixture
@@ -41,21 +41,11 @@ async def kubevirt(control_plane: Any) -> AsyncIterator[Place]:
     async with namespace(control_plane.kubeconfig, PREFIX) as place:
         await place.api.patch(CRDS, None, CRD["metadata"]["name"], CRD, kind="apply", field_manager="tests", force=True)
         await served(place.api, KUBEVIRT_POOLS)
-        pools, vms = (Informer[Json](place.api, each, lambda document: document) for each in (KUBEVIRT_POOLS, VMS))
         try:
-            async with background(pools.run(), vms.run(), kubevirt_controller(place.api, pools, vms)):
+            async with kubevirt_at_work(place.api):
                 yield place
         finally:
             await remove(place.api)
-
-
-@asynccontextmanager
-async def another(place: Place) -> AsyncIterator[Place]:
-    """Another namespace, because an import reads all VMs and VMIs of a namespace, again and again."""
-    made = await place.api.create(NAMESPACES, {"metadata": {"generateName": f"{PREFIX}-"}})
-    found = Place(place.api, made["metadata"]["name"])
-    yield found
-    await clear(found.api, found.namespace)
 
 
 async def remove(api: Api) -> None:
@@ -75,212 +65,21 @@ async def remove(api: Api) -> None:
     await until(is_gone, True)
 
 
-async def kubevirt_controller(api: Api, pools: Informer[Json], vms: Informer[Json]) -> None:
-    """What KubeVirt's controller does with a paused or deleted pool. Fails if a VM has no controller, or several."""
-    changed = asyncio.Event()
-    for informer in (pools, vms):
-        await informer.synced()
-        informer.subscribe(lambda old, new: changed.set())
-    while await changed.wait():
-        changed.clear()
-        members = [each for each in vms.store.all() if each["metadata"]["namespace"].startswith(f"{PREFIX}-")]
-        for pool in pools.store.all():
-            with suppress(Conflict, NotFound):
-                await reconcile(api, pool, members)
-        for vm in members:
-            assert len([each for each in vm["metadata"]["ownerReferences"] if each.get("controller")]) == 1
+LATE_WRITE = 9
+"""KubeVirt's pool and Poolhouse's both exist before this write of an import, and of the way back."""
 
 
-async def reconcile(api: Api, pool: Json, vms: list[Json]) -> None:
-    metadata, paused = pool["metadata"], bool(pool["spec"].get("paused"))
-    where, name, before = metadata["namespace"], metadata["name"], pool.get("status", {})
-    seen = len([each for each in vms if (controller_of(each) or {}).get("uid") == metadata["uid"]])
-    if metadata.get("deletionTimestamp"):
-        left = [each for each in metadata["finalizers"] if each != FINALIZER]
-        change: Json = {"resourceVersion": metadata["resourceVersion"], "finalizers": left}
-        if left != metadata["finalizers"]:
-            await api.patch(KUBEVIRT_POOLS, where, name, {"metadata": change})
-    elif (bool(before.get("conditions")), before.get("replicas", 0)) != (paused, seen):
-        found = [{"type": "ReplicaPaused", "status": "True"}] if paused else []
-        status = {"metadata": {"uid": metadata["uid"]}, "status": {"conditions": found, "replicas": seen}}
-        await api.patch(KUBEVIRT_POOLS, where, name, status, subresource="status")
+async def test_an_interrupted_import_continues(kubevirt: Place) -> None:
+    assert await continued(kubevirt, LATE_WRITE)
 
 
-def vm_template(name: str) -> Json:
-    """A template of a pool of KubeVirt, with a disk of its own name."""
-    found = json.loads(json.dumps(template()).replace('"root"', json.dumps(f"{name}-root")))
-    found["spec"]["template"]["metadata"] = {"labels": {"app": name}}
-    return {"metadata": {"labels": {"app": name}}, **found}
+async def test_an_interrupted_import_is_taken_back(kubevirt: Place) -> None:
+    assert await taken_back(kubevirt, LATE_WRITE)
 
 
-async def pool_of_kubevirt(place: Place, name: str = "web", **others: Any) -> Json:
-    """Three VMs: the first runs, the second runs an older template, the third is halted. A disk is kept for another."""
-    autohealing = {"startUpFailureThreshold": 4}
-    pool = await place.api.create(
-        KUBEVIRT_POOLS,
-        manifest(
-            KUBEVIRT_POOLS,
-            name,
-            {
-                "replicas": 3,
-                "selector": {"matchLabels": {"app": name}},
-                "virtualMachineTemplate": vm_template(name),
-                "updateStrategy": {"unmanaged": {}},
-                "autohealing": autohealing,
-                **others,
-            },
-            place.namespace,
-            labels={"team": "shop"},
-            finalizers=[FINALIZER],
-        ),
-    )
-    old = copy.deepcopy(pool["spec"])
-    old["virtualMachineTemplate"]["spec"]["template"]["spec"]["domain"]["memory"] = {"guest": "64Mi"}
-    owner = controller_reference(pool["apiVersion"], pool["kind"], name, pool["metadata"]["uid"])
-    for number, spec in ((1, old), (4, pool["spec"])):
-        written = copy.deepcopy(spec)
-        written["virtualMachineTemplate"]["metadata"]["creationTimestamp"] = None
-        document = manifest(CONTROLLER_REVISIONS, f"{name}-{number}", None, place.namespace, ownerReferences=[owner])
-        await place.api.create(CONTROLLER_REVISIONS, {**document, "revision": number, "data": written})
-    for ordinal, (number, spec) in enumerate([(4, pool["spec"]), (1, old), (4, pool["spec"])]):
-        await member(place, name, ordinal, number, spec, owner)
-    await place.is_ready(f"{name}-0", f"{name}-1")
-    await place.claim(f"{name}-root-7", {**owner, "kind": "DataVolume", "name": f"{name}-root-7"})
-    return pool
-
-
-async def member(place: Place, name: str, ordinal: int, number: int, spec: Json, owner: Json) -> None:
-    text = json.dumps(spec["virtualMachineTemplate"]["spec"])
-    body = json.loads(text.replace(f'"{name}-root"', f'"{name}-root-{ordinal}"'))
-    body["running"] = ordinal != 2
-    label = {REVISION_LABEL: f"{name}-{number}"}
-    body["template"]["metadata"]["labels"] |= label
-    metadata: Json = {"labels": {"app": name, **label}, "ownerReferences": [owner], "finalizers": [FINALIZER]}
-    await place.api.create(VMS, manifest(VMS, f"{name}-{ordinal}", body, place.namespace, **metadata))
-
-
-class Interrupted(Exception):
-    pass
-
-
-class Faulty:
-    """An API whose connection ends before the given write. The command remembers nothing, so it is the same as if the
-    answer of the write before were lost."""
-
-    def __init__(self, api: Api, at_write: int) -> None:
-        self.api, self.left = api, at_write
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self.api, name)
-        if name not in ("create", "patch", "delete"):
-            return found
-
-        async def counted(*args: Any, **options: Any) -> Any:
-            self.left -= 1
-            if self.left < 0:
-                raise Interrupted
-            return await found(*args, **options)
-
-        return counted
-
-
-async def state(place: Place, name: str) -> Json:
-    """What an import must not change: identities, VMIs, and specs but for the labels of pools."""
-    vms = [
-        each for each in (await place.api.list(VMS, place.namespace))[0] if each["metadata"]["labels"]["app"] == name
-    ]
-    vmis = (await place.api.list(VMIS, place.namespace))[0]
-    for vm in vms:
-        for key in (meta.POOL, meta.REVISION, REVISION_LABEL):
-            vm["spec"]["template"]["metadata"]["labels"].pop(key, None)
-    names = {each["metadata"]["name"] for each in vms}
-    return {
-        "vms": {each["metadata"]["name"]: (each["metadata"]["uid"], each["spec"]) for each in vms},
-        "vmis": {
-            each["metadata"]["name"]: (each["metadata"]["uid"], each["spec"], each["status"])
-            for each in vmis
-            if each["metadata"]["name"] in names
-        },
-    }
-
-
-async def is_imported(place: Place) -> None:
-    observed = await observe(place.api, place.namespace, "web")
-    assert observed.source is None
-    assert observed.target is not None
-    assert (observed.target["spec"].get("paused") or False, observed.target["spec"]["maxUnavailable"]) == (
-        False,
-        "100%",
-    )
-    assert meta.IMPORTING not in observed.target["metadata"]["annotations"]
-    uid = observed.target["metadata"]["uid"]
-    members = observed.owned(uid)
-    assert [each["metadata"]["name"] for each in members] == ["web-0", "web-1", "web-2"]
-    assert not any(FINALIZER in (each["metadata"].get("finalizers") or ()) for each in members)
-    claim = await place.api.get(PVCS, place.namespace, "web-root-7")
-    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, "web-7")
-
-
-async def is_back(place: Place, before: Json) -> None:
-    observed = await observe(place.api, place.namespace, "web")
-    assert (observed.target, observed.record) == (None, None)
-    assert observed.source is not None
-    assert observed.source["metadata"]["uid"] == before["metadata"]["uid"]
-    assert observed.source["spec"] == before["spec"]
-    members = observed.owned(before["metadata"]["uid"])
-    assert len(members) == 3
-    for document in (*members, *(each for each in observed.vmis if each["metadata"]["labels"].get("app") == "web")):
-        assert not {meta.POOL, meta.REVISION} & document["metadata"]["labels"].keys()
-    assert all(each["metadata"]["finalizers"] == [FINALIZER] for each in members)
-    assert not (await place.api.get(PVCS, place.namespace, "web-root-7"))["metadata"].get("labels")
-
-
-async def test_an_import_that_is_interrupted_at_any_write_continues(kubevirt: Place) -> None:
-    found = await asyncio.gather(*(continued(kubevirt, write) for write in range(WRITES)))
-    assert found == sorted(found, reverse=True), "all writes up to the last were interrupted"
-    assert 10 < found.count(True) < WRITES
-
-
-async def continued(kubevirt: Place, write: int) -> bool:
-    """Whether the import was interrupted, and continued."""
-    async with another(kubevirt) as place:
-        await pool_of_kubevirt(place)
-        before, interrupted = await state(place, "web"), False
-        faulty: Any = Faulty(place.api, write)
-        try:
-            await import_pool_of_kubevirt(faulty, place.namespace, "web")
-        except Interrupted:
-            interrupted = True
-            await import_pool_of_kubevirt(place.api, place.namespace, "web")
-        await is_imported(place)
-        assert await state(place, "web") == before
-    return interrupted
-
-
-async def test_an_import_that_is_interrupted_is_taken_back(kubevirt: Place) -> None:
-    found = await asyncio.gather(*(taken_back(kubevirt, write) for write in range(1, WRITES)))
-    assert found.count(True) > 8
-
-
-async def taken_back(kubevirt: Place, write: int) -> bool:
-    """Whether the import was interrupted before KubeVirt's pool was deleted, and taken back."""
-    async with another(kubevirt) as place:
-        pool = await pool_of_kubevirt(place)
-        before = await state(place, "web")
-        faulty: Any = Faulty(place.api, write)
-        with suppress(Interrupted):
-            await import_pool_of_kubevirt(faulty, place.namespace, "web")
-        observed = await observe(place.api, place.namespace, "web")
-        if observed.source is None or observed.source["metadata"].get("deletionTimestamp"):
-            return False
-        again: Any = Faulty(place.api, write // 2)
-        with suppress(Interrupted):
-            await take_back_pool(again, place.namespace, "web")
-        if (await observe(place.api, place.namespace, "web")).record is not None:
-            await take_back_pool(place.api, place.namespace, "web")
-        await is_back(place, pool)
-        assert await state(place, "web") == before
-    return True
+async def test_a_pool_stays_when_its_way_back_is_interrupted(control_plane: Any, kubevirt: Place) -> None:
+    async with controller(control_plane.kubeconfig):
+        assert await there_and_back(kubevirt, "web", range(LATE_WRITE, LATE_WRITE + 1)) == [True]
 
 
 async def test_an_import_restarts_no_vm_and_continues_the_pool(control_plane: Any, kubevirt: Place) -> None:
@@ -314,95 +113,6 @@ async def test_an_import_restarts_no_vm_and_continues_the_pool(control_plane: An
         await until(place.names, ["web-0", "web-1", "web-2"])
     again = await run("--yes")
     assert (again.exit_code, "imported already" in again.output) == (1, True)
-
-
-BACK_WRITES = 24
-"""More than the way back of the pool of these tests needs."""
-POOLS_AT_ONCE = 4
-
-
-async def test_a_way_back_that_is_interrupted_at_any_write_continues(control_plane: Any, kubevirt: Place) -> None:
-    async with controller(control_plane.kubeconfig):
-        parts = [range(first, BACK_WRITES, POOLS_AT_ONCE) for first in range(POOLS_AT_ONCE)]
-        each = await asyncio.gather(*(there_and_back(kubevirt, f"web{part.start}", part) for part in parts))
-    found = [interrupted for _, interrupted in sorted(pair for pairs in each for pair in pairs)]
-    assert found == sorted(found, reverse=True), "all writes up to the last were interrupted"
-    assert 12 < found.count(True) < BACK_WRITES
-
-
-async def there_and_back(place: Place, name: str, writes: range) -> list[tuple[int, bool]]:
-    """Imports a pool and takes the import back, once for each write. The pool gets a VM after its first import."""
-    found, pool = [], await pool_of_kubevirt(place, name)
-    for write in writes:
-        await import_pool_of_kubevirt(place.api, place.namespace, name)
-        await place.change(name, replicas=4)
-        await until(lambda: exists(place.api, VMS, place.namespace, f"{name}-3"), True)
-        before = await state(place, name)
-        found.append((write, await returned(place, name, write)))
-        await is_returned(place, name, pool)
-        assert await state(place, name) == before
-    return found
-
-
-async def returned(place: Place, name: str, write: int) -> bool:
-    """Whether the way back was interrupted, and continued. After every second write, the pool first stays."""
-    faulty: Any = Faulty(place.api, write)
-    try:
-        await take_back_pool(faulty, place.namespace, name)
-    except Interrupted:
-        observed = await observe(place.api, place.namespace, name)
-        if write // POOLS_AT_ONCE % 2 and observed.target is not None:
-            await import_pool_of_kubevirt(place.api, place.namespace, name)
-            await is_kept(place, name)
-        again: Any = Faulty(place.api, write // 2)
-        with suppress(Interrupted):
-            await take_back_pool(again, place.namespace, name)
-        observed = await observe(place.api, place.namespace, name)
-        if observed.record is not None or observed.return_record is not None:
-            await take_back_pool(place.api, place.namespace, name)
-        return True
-    return False
-
-
-async def is_kept(place: Place, name: str) -> None:
-    """The pool is one of Poolhouse, as before the way back."""
-    observed = await observe(place.api, place.namespace, name)
-    assert (observed.source, observed.returns) == (None, False)
-    assert observed.target is not None
-    assert (observed.target["spec"].get("paused") or False, observed.target["spec"]["replicas"]) == (False, 4)
-    uid, names = observed.target["metadata"]["uid"], {each["metadata"]["name"] for each in observed.revisions}
-    members = observed.owned(uid)
-    assert len(members) == 4
-    for vm in members:
-        assert f"{name}-{vm['metadata']['labels'][meta.REVISION]}" in names
-        assert not vm["metadata"].get("finalizers")
-    claim = await place.api.get(PVCS, place.namespace, f"{name}-root-7")
-    assert (claim["metadata"]["labels"][meta.KEPT_BY], claim["metadata"]["labels"][meta.KEPT_FOR]) == (uid, f"{name}-7")
-
-
-async def is_returned(place: Place, name: str, before: Json) -> None:
-    observed = await observe(place.api, place.namespace, name)
-    assert (observed.target, observed.record, observed.return_record) == (None, None, None)
-    source = observed.source
-    assert source is not None
-    assert source["metadata"]["uid"] != before["metadata"]["uid"]
-    assert source["spec"] == {**before["spec"], "replicas": 4, "paused": False}
-    assert (source["metadata"]["labels"], source["metadata"].get("annotations")) == ({"team": "shop"}, None)
-    revisions = {each["metadata"]["name"]: each for each in observed.revisions}
-    assert not {f"{name}-1", f"{name}-4"} & revisions.keys()
-    members = observed.owned(source["metadata"]["uid"])
-    assert [each["metadata"]["name"] for each in members] == [f"{name}-{number}" for number in range(4)]
-    for vm in members:
-        documents = [vm, observed.vmis_by_name.get(vm["metadata"]["name"], vm)]
-        for document in documents:
-            labels = document["metadata"]["labels"]
-            assert not {meta.POOL, meta.REVISION} & labels.keys()
-            found = revisions[labels[REVISION_LABEL]]["data"]["virtualMachineTemplate"]
-            is_old = vm["metadata"]["name"] == f"{name}-1"
-            assert (found == source["spec"]["virtualMachineTemplate"]) is not is_old
-        assert vm["metadata"]["finalizers"] == [FINALIZER]
-        assert vm["spec"]["template"]["metadata"]["labels"][REVISION_LABEL] == vm["metadata"]["labels"][REVISION_LABEL]
-    assert not (await place.api.get(PVCS, place.namespace, f"{name}-root-7"))["metadata"].get("labels")
 
 
 async def test_the_way_back_asks_and_says_what_changes(control_plane: Any, kubevirt: Place) -> None:

@@ -20,6 +20,7 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.metav1 import NOT_OBSERVED
 from poolhouse.api.kinds.resource_types import OURS
+from poolhouse.runtime.access_review import SELF_SUBJECT_ACCESS_REVIEWS
 from poolhouse.runtime.transport import encode
 
 Json = dict[str, Any]
@@ -29,6 +30,7 @@ SERVED = {
     "/apis/kubevirt.io/v1": ("kubevirts",),
     "/apis/migrations.kubevirt.io/v1alpha1": ("migrationpolicies",),
     "/apis/policy/v1": ("poddisruptionbudgets",),
+    "/apis/pool.kubevirt.io/v1beta1": ("virtualmachinepools",),
     "/apis/snapshot.kubevirt.io/v1beta1": ("virtualmachinesnapshots", "virtualmachinerestores"),
 }
 """What clients may discover."""
@@ -140,6 +142,8 @@ class ApiServer:
 
     def answer(self, actor: str, method: str, path: str, body: Any, query: Mapping[str, str]) -> Json:
         """Executes a request. Raises `Refused`."""
+        if path == SELF_SUBJECT_ACCESS_REVIEWS:
+            return {"status": {"allowed": True}}
         if path in SERVED:
             return {"resources": [{"name": name} for name in SERVED[path]]}
         parsed = Path.parse(path)

@@ -50,25 +50,25 @@ HASH_ALGORITHMS: dict[str, Callable[[Any, str], str]] = {"v1": _v1, "v2": _v2, "
 pool makes it once for all of its placements and VMs."""
 
 
-def hash_text(text: str, placement: Mapping[str, Any] | None) -> str:
+def _hash_label(text: str, placement: Mapping[str, Any] | None) -> str:
+    """The label value for VMs of a template with this text. The value names its algorithm, so that a new algorithm does
+    not make VMs outdated. Changes of labels, annotations or weights do not change the hash."""
+    return f"{HASH_ALGORITHM}.{_hash(text, placement)}"
+
+
+def _hash(text: str, placement: Mapping[str, Any] | None) -> str:
     where = {key: value for key, value in (placement or {}).items() if key not in _NOT_HASHED and value}
     return hashlib.sha256(f"[{text},{text_of(where)}]".encode()).hexdigest()[:12]
 
 
-def template_hash(spec: Any, placement: Mapping[str, Any] | None = None, namespace: str = "") -> str:
-    """The label value for the spec of a VM template in a namespace, or for an EC2 template. The value names its
-    algorithm, so that a new algorithm does not make VMs outdated. Changes of labels, annotations or weights do not
-    change the hash."""
-    return f"{HASH_ALGORITHM}.{hash_text(HASH_ALGORITHMS[HASH_ALGORITHM](spec, namespace), placement)}"
-
-
-def made_from(label: str, text: Callable[[str], str], placement: Mapping[str, Any] | None) -> bool:
-    """Whether the VM with this label was made from the placement and the spec with this text, by the version of the
-    algorithm. True for an unknown version, so that a downgrade does not replace the VMs of a newer release."""
+def _fits(label: str, text: Callable[[str], str], placement: Mapping[str, Any] | None) -> bool:
+    """Whether a VM with this label was made from the template and placement. `text` returns the text of the template
+    by the version of the algorithm. True for an unknown version, so that a downgrade does not replace the VMs of a
+    newer release."""
     version, _, rest = label.partition(".")
     if not rest:
         return False
-    return version not in HASH_ALGORITHMS or hash_text(text(version), placement) == rest
+    return version not in HASH_ALGORITHMS or _hash(text(version), placement) == rest
 
 
 DEFAULT_PLACEMENT: Json = {"name": "default"}
@@ -161,16 +161,16 @@ class WarmPool(ObjectView):
     def hashes(self) -> dict[str, str]:
         """Hash labels of VMs of the current template, by placement."""
         text = self._text(HASH_ALGORITHM)
-        return {name: f"{HASH_ALGORITHM}.{hash_text(text, placement)}" for name, placement in self.placements.items()}
+        return {name: _hash_label(text, placement) for name, placement in self.placements.items()}
 
     @cached_property
     def template_hash(self) -> str:
         """The hash of the template without a placement, which the status shows to users. The status keeps the hash of
         an earlier algorithm while it stands for the same template."""
         stored = self.status.template_hash
-        if stored.partition(".")[0] in HASH_ALGORITHMS and made_from(stored, self._text, None):
+        if stored.partition(".")[0] in HASH_ALGORITHMS and _fits(stored, self._text, None):
             return stored
-        return f"{HASH_ALGORITHM}.{hash_text(self._text(HASH_ALGORITHM), None)}"
+        return _hash_label(self._text(HASH_ALGORITHM), None)
 
     def current(self, vm: WarmVM) -> bool:
         """Whether the VM was made from the current template, in a placement that the pool still declares."""
@@ -183,7 +183,7 @@ class WarmPool(ObjectView):
         key = template_hash, placement
         if key not in self._verdicts:
             declared = self.placements.get(placement)
-            self._verdicts[key] = declared is not None and made_from(template_hash, self._text, declared)
+            self._verdicts[key] = declared is not None and _fits(template_hash, self._text, declared)
         return self._verdicts[key]
 
     @cached_property

@@ -2,8 +2,8 @@
 
     bodies = BodyReader()
 
-    async with bodies.json(scope, receive) as document:   # starlette: request.scope, request.receive
-        ...
+    async with bodies.raw(scope, receive) as body:   # starlette: request.scope, request.receive
+        document = parse(body)
 
 A body counts towards the limit `held_bytes` until the `async with` block ends. The limit is needed because a thousand
 callers may send bodies of maximum size, and a parsed document takes about ten times the memory of its text. Each
@@ -50,12 +50,6 @@ class BodyReader:
         self._held_by: Counter[str] = Counter()
         self._max_body_bytes = max_body_bytes
         self._timeout_status = timeout_status
-
-    @asynccontextmanager
-    async def json(self, scope: Any, receive: Any, holder: str = "") -> AsyncIterator[Json]:
-        """The JSON object in the body. Raises `RequestRefused`."""
-        async with self.raw(scope, receive, holder) as body:
-            yield parse(body)
 
     @asynccontextmanager
     async def raw(self, scope: Any, receive: Any, holder: str = "") -> AsyncIterator[bytes]:

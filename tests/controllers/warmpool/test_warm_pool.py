@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 
 from controllers.claim.overrides import apply_overrides
-from controllers.warmpool import warm_pool
-from controllers.warmpool.warm_pool import HASH_ALGORITHMS, WarmPool, hash_text, template_hash
-from poolhouse.api.apimachinery.unstructured import Json
+from controllers.warmpool.warm_pool import WarmPool
 from poolhouse.api.kinds.claim import Overrides
 from tests.controllers.warmpool.builders import a_pool, a_vm
 
@@ -19,8 +17,12 @@ SPEC = {"template": {"spec": {"domain": {"memory": {"guest": "1Gi"}}}}}
 EAST = {"name": "east", "weight": 3, "nodeSelector": {"zone": "east"}}
 
 
-def made_from(label: str, spec: Json, placement: Json, namespace: str = "") -> bool:
-    return warm_pool.made_from(label, lambda version: HASH_ALGORITHMS[version](spec, namespace), placement)
+def pool_of(spec: dict[str, Any], placement: dict[str, Any] = EAST) -> WarmPool:
+    return a_pool(template={"spec": spec}, placements=[placement] if placement else [])
+
+
+def is_made_from(label: str, pool: WarmPool) -> bool:
+    return pool.is_current(label, next(iter(pool.placements)))
 
 
 @pytest.mark.parametrize(
@@ -35,26 +37,26 @@ def made_from(label: str, spec: Json, placement: Json, namespace: str = "") -> b
         pytest.param(SPEC, {}, False, id="no place"),
     ],
 )
-def test_changes_of_the_hash(spec: dict[str, object], placement: dict[str, object], same: bool) -> None:
-    assert made_from(template_hash(SPEC, EAST), spec, placement) is same
+def test_changes_of_the_hash(spec: dict[str, Any], placement: dict[str, Any], same: bool) -> None:
+    assert is_made_from(pool_of(SPEC).hashes["east"], pool_of(spec, placement)) is same
 
 
 def test_the_hash_is_stable() -> None:
     """Another value would roll out every warm pool at the next upgrade: add an algorithm instead."""
-    assert template_hash(SPEC, EAST) == "v3.9ee6bd9b904d"
-    assert made_from("v2.9ee6bd9b904d", SPEC, EAST), "the hash of VMs of earlier releases"
-    assert made_from("v1.7d9333990d51", SPEC, EAST), "the hash of VMs of earlier releases"
+    assert pool_of(SPEC).hashes == {"east": "v3.9ee6bd9b904d"}
+    assert is_made_from("v2.9ee6bd9b904d", pool_of(SPEC)), "the hash of VMs of earlier releases"
+    assert is_made_from("v1.7d9333990d51", pool_of(SPEC)), "the hash of VMs of earlier releases"
 
 
 def test_the_namespace_of_the_pool_does_not_count() -> None:
+    debian = {"name": "debian"}
     named, plain, other = (
-        {"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"sourceRef": {"name": "debian", **found}}}]}
-        for found in ({"namespace": "here"}, {}, {"namespace": "elsewhere"})
+        pool_of({"dataVolumeTemplates": [{"metadata": {"name": "root"}, "spec": {"sourceRef": {**debian, **found}}}]})
+        for found in ({"namespace": "ns"}, {}, {"namespace": "elsewhere"})
     )
-    assert made_from(template_hash(named, EAST, "here"), plain, EAST, "here")
-    assert not made_from(template_hash(named, EAST, "here"), other, EAST, "here")
-    earlier = f"v2.{hash_text(HASH_ALGORITHMS['v2'](named, 'here'), EAST)}"
-    assert made_from(earlier, named, EAST, "here"), "an upgrade replaces no VM"
+    assert is_made_from(named.hashes["east"], plain)
+    assert not is_made_from(named.hashes["east"], other)
+    assert is_made_from("v2.c70fd039e9c2", named), "an upgrade replaces no VM"
 
 
 def test_another_spelling_of_the_template_keeps_vms_with_an_agent() -> None:
@@ -67,11 +69,11 @@ def test_another_spelling_of_the_template_keeps_vms_with_an_agent() -> None:
 
 
 def test_vms_of_a_newer_release_count_as_current() -> None:
-    assert made_from("v9.whatever", SPEC, EAST)
+    assert is_made_from("v9.whatever", pool_of(SPEC))
 
 
 def test_a_vm_without_a_hash_is_outdated() -> None:
-    assert not made_from("", SPEC, EAST)
+    assert not is_made_from("", pool_of(SPEC))
 
 
 def image_of(name: str) -> dict[str, Any]:

@@ -1,11 +1,8 @@
 """Asks the API server whether a user may do something, by access reviews of authorization.k8s.io."""
 
-from typing import Any
-
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import Resource
-
-Json = dict[str, Any]
 
 SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 SELF_SUBJECT_ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

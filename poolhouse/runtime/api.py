@@ -13,13 +13,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.credentials import Credentials
 from poolhouse.runtime.errors import NotFound, Unreachable, error_from_status
 from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.resource import Resource, resource_of_path
-from poolhouse.runtime.transport import Document, Request, Transport, new_session, parse_object
+from poolhouse.runtime.transport import Request, Transport, new_session, parse_object
 from poolhouse.runtime.user_token import UserToken
 
 if TYPE_CHECKING:
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 
     from poolhouse.runtime.metrics import Metrics
 
-# A name for `list[Document]` inside `Api`, where `list` is a method.
-Documents = list[Document]
+# A name for `list[Json]` inside `Api`, where `list` is a method.
+Documents = list[Json]
 JSONPatch = list[Any]
 Warnings = list[str]
 PatchKind = Literal["json", "merge", "apply"]
@@ -145,7 +146,7 @@ class Api:
         request = Request("connect", resource_of_path(path.partition("?")[0]), "GET", path)
         return self._transport.websocket(request, protocol, max_message_bytes)
 
-    async def get(self, resource: Resource, namespace: str | None, name: str) -> Document:
+    async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
         return await self._call("get", resource, "GET", resource.path(namespace, name))
 
     async def list(
@@ -205,12 +206,12 @@ class Api:
     async def create(
         self,
         resource: Resource,
-        body: Document,
+        body: Json,
         *,
         dry_run: bool = False,
         strict: bool = False,
         field_manager: str = "",
-    ) -> Document:
+    ) -> Json:
         """With `strict`, the API server refuses a body with fields that it does not know. Without a field manager, it
         takes the user agent of the client."""
         path = resource.path(_namespace(resource, body))
@@ -218,7 +219,7 @@ class Api:
         query |= {"fieldManager": field_manager} if field_manager else {}
         return await self._call("create", resource, "POST", path, body=body, query=query)
 
-    async def replace(self, resource: Resource, body: Document, *, subresource: str | None = None) -> Document:
+    async def replace(self, resource: Resource, body: Json, *, subresource: str | None = None) -> Json:
         path = resource.path(_namespace(resource, body), body["metadata"]["name"], subresource)
         return await self._call("update", resource, "PUT", path, body=body)
 
@@ -227,14 +228,14 @@ class Api:
         resource: Resource,
         namespace: str | None,
         name: str,
-        patch: JSONPatch | Document,
+        patch: JSONPatch | Json,
         *,
         kind: PatchKind = "merge",
         subresource: str | None = None,
         field_manager: str | None = None,
         force: bool = False,
         dry_run: bool = False,
-    ) -> Document:
+    ) -> Json:
         query = _dry(dry_run)
         if field_manager:
             query["fieldManager"] = field_manager
@@ -258,7 +259,7 @@ class Api:
     ) -> None:
         """Raises Conflict if the object has another UID or resourceVersion."""
         known = {"uid": uid, "resourceVersion": resource_version}
-        body: Document = {"apiVersion": "v1", "kind": "DeleteOptions"}
+        body: Json = {"apiVersion": "v1", "kind": "DeleteOptions"}
         if preconditions := {name: value for name, value in known.items() if value is not None}:
             body["preconditions"] = preconditions
         if propagation is not None:
@@ -277,7 +278,7 @@ class Api:
         field_selector: str | None = None,
         timeout_seconds: float,
         idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
-    ) -> AsyncGenerator[tuple[str, Document]]:
+    ) -> AsyncGenerator[tuple[str, Json]]:
         """Type and object of each event after `resource_version`, with bookmarks. Use it in `contextlib.aclosing`.
 
         The watch ends when the server ends it, shortly after `timeout_seconds` at the latest, or after
@@ -298,7 +299,7 @@ class Api:
                 yield _event(line, f"watch {resource.plural}", self.now)
 
     async def put_subresource(
-        self, resource: Resource, namespace: str, name: str, subresource: str, options: Document | None = None
+        self, resource: Resource, namespace: str, name: str, subresource: str, options: Json | None = None
     ) -> None:
         """Calls a subresource, and ignores the body of the response: KubeVirt sends none."""
         path = resource.path(namespace, name, subresource)
@@ -315,7 +316,7 @@ class Api:
         token: str | None = None,
         timeout_seconds: float | None = None,
         warnings: Warnings | None = None,
-    ) -> Document:
+    ) -> Json:
         """Sends any request. With `token`, the request has only the credentials of that token's user. Appends the
         warnings of the response, even of an error, to `warnings`."""
         call = Request(
@@ -354,14 +355,14 @@ class Api:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         content_type: str | None = None,
-    ) -> Document:
+    ) -> Json:
         headers = {"Content-Type": content_type} if content_type else None
         return await self._transport.send(
             Request(verb, resource.plural, method, path, body=body, query=query, headers=headers)
         )
 
 
-async def find(api: Api, resource: Resource, namespace: str | None, name: str) -> Document | None:
+async def find(api: Api, resource: Resource, namespace: str | None, name: str) -> Json | None:
     """The object; None if it does not exist."""
     try:
         return await api.get(resource, namespace, name)
@@ -369,7 +370,7 @@ async def find(api: Api, resource: Resource, namespace: str | None, name: str) -
         return None
 
 
-def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Document]:
+def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Json]:
     event = parse_object(line, call)
     kind, changed = event.get("type"), event.get("object")
     if not isinstance(kind, str) or not isinstance(changed, dict):
@@ -379,7 +380,7 @@ def _event(line: bytes, call: str, now: Callable[[], datetime]) -> tuple[str, Do
     return kind, changed
 
 
-def _namespace(resource: Resource, body: Document) -> str | None:
+def _namespace(resource: Resource, body: Json) -> str | None:
     if not resource.namespaced:
         return None
     namespace = body["metadata"].get("namespace")

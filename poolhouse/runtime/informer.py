@@ -9,9 +9,10 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Any, Generic, NoReturn, TypeVar
 
 from poolhouse.api.apimachinery.label_selectors import from_string, matches
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
-from poolhouse.runtime.reflector import PAGE_SIZE, Document, Reflector, log_unreadable
+from poolhouse.runtime.reflector import PAGE_SIZE, Reflector, log_unreadable
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.runtime.store import Store
 
@@ -25,7 +26,7 @@ class Informer(Generic[V]):
         self,
         api: Api,
         resource: Resource,
-        view: Callable[[Document], V],
+        view: Callable[[Json], V],
         *,
         namespace: str | None = None,
         label_selector: str | None = None,
@@ -84,7 +85,7 @@ class Informer(Generic[V]):
 
     # The methods of a `ReflectorConsumer`
 
-    def gather(self, key: Key, document: Document, gathered: dict[Key, V], *, known: bool) -> None:
+    def gather(self, key: Key, document: Json, gathered: dict[Key, V], *, known: bool) -> None:
         kept = self.store.get(key)
         if known and kept is not None:
             gathered[key] = kept
@@ -105,7 +106,7 @@ class Informer(Generic[V]):
             self._put(key, view)
         self._synced.set()
 
-    def change(self, key: Key, document: Document) -> None:
+    def change(self, key: Key, document: Json) -> None:
         if not self._selects(document):
             self.forget(key)
             return
@@ -121,7 +122,7 @@ class Informer(Generic[V]):
         if old is not None:
             self._notify(old, None)
 
-    def _selects(self, document: Document) -> bool:
+    def _selects(self, document: Json) -> bool:
         # The API server does not select if the reflector is shared with an informer of other objects.
         return not self._selector or matches(self._selector, document["metadata"].get("labels"))
 

@@ -2,14 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-from poolhouse.api.apimachinery.unstructured import at, typed
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, Resource
-
-Json = dict[str, Any]
 
 GROUP, VERSION = "instancetype.kubevirt.io", "v1beta1"
 REVISION_OF = f"{GROUP}/object-name"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing, suppress
 from typing import Any, NoReturn, Protocol
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff, hash_fraction
 from poolhouse.runtime.errors import ApiError, Expired, Unreachable
@@ -32,19 +33,17 @@ MAX_REFUSED_WATCHES = 3
 # keep 13 MB and block it for 0.05 s.
 PAGE_SIZE = 200
 
-Document = dict[str, Any]
-
 
 class ReflectorConsumer(Protocol):
     """Receives the objects of a reflector. A consumer must not keep the documents."""
 
-    def gather(self, key: Key, document: Document, gathered: dict[Key, Any], *, known: bool) -> None:
+    def gather(self, key: Key, document: Json, gathered: dict[Key, Any], *, known: bool) -> None:
         """Adds an object of an unfinished list to `gathered`. The consumer has a `known` object in this version."""
 
     def replace(self, gathered: dict[Key, Any]) -> None:
         """Replaces all objects by those of a complete list."""
 
-    def change(self, key: Key, document: Document) -> None: ...
+    def change(self, key: Key, document: Json) -> None: ...
 
     def forget(self, key: Key) -> None: ...
 
@@ -179,7 +178,7 @@ class Reflector:
             consumer.replace(found)
         self._contacted()
 
-    def _gather(self, document: Document, versions: dict[Key, str], gathered: list[dict[Key, Any]]) -> None:
+    def _gather(self, document: Json, versions: dict[Key, str], gathered: list[dict[Key, Any]]) -> None:
         try:
             key = object_key(document)
             version = str(document["metadata"].get("resourceVersion") or "")
@@ -217,7 +216,7 @@ class Reflector:
         self._contacted()
         return count
 
-    def _apply(self, kind: str, document: Document) -> None:
+    def _apply(self, kind: str, document: Json) -> None:
         metadata = document.get("metadata")
         version = str(metadata.get("resourceVersion") or "") if isinstance(metadata, dict) else ""
         if not version:
@@ -230,7 +229,7 @@ class Reflector:
             self._version = version
         self._contacted()
 
-    def _change(self, kind: str, version: str, document: Document) -> None:
+    def _change(self, kind: str, version: str, document: Json) -> None:
         try:
             key = object_key(document)
         except Exception:
@@ -256,7 +255,7 @@ class Reflector:
         self._contact.labels(self.resource.plural).set(time.time())
 
 
-def log_unreadable(resource: Resource, document: Document) -> None:
+def log_unreadable(resource: Resource, document: Json) -> None:
     """Logs that the reflector ignores an object because its document is invalid."""
     metadata = document.get("metadata")
     name = {k: metadata.get(k) for k in ("namespace", "name")} if isinstance(metadata, dict) else repr(document)[:200]

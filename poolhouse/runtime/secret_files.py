@@ -10,9 +10,9 @@ import logging
 from pathlib import Path
 from typing import NoReturn
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.informer import Informer
-from poolhouse.runtime.reflector import Document
 from poolhouse.runtime.resource import SECRETS
 from poolhouse.service.certwatcher import write_atomically
 
@@ -53,5 +53,5 @@ class SecretFiles:
                 self._exist.set()
 
 
-def _data(document: Document) -> dict[str, bytes]:
+def _data(document: Json) -> dict[str, bytes]:
     return {name: base64.b64decode(text) for name, text in (document.get("data") or {}).items()}

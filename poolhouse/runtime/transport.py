@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import aiohttp
 import orjson
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import Unreachable, error_from_response
 from poolhouse.runtime.fair_slots import FairSlots
@@ -24,8 +25,6 @@ from poolhouse.runtime.resource import namespace_of_path
 
 if TYPE_CHECKING:
     from poolhouse.runtime.metrics import Metrics
-
-Document = dict[str, Any]
 
 # Pings on websockets find dead connections, and keep proxies from closing idle ones.
 HEARTBEAT_SECONDS = 30.0
@@ -88,7 +87,7 @@ class Transport:
     def unbounded(self) -> Transport:
         return replace(self, in_flight=None)
 
-    async def send(self, request: Request) -> Document:
+    async def send(self, request: Request) -> Json:
         return parse_object(await self.send_raw(request), str(request))
 
     async def send_raw(self, request: Request) -> bytes:
@@ -282,7 +281,7 @@ def _cause(error: Exception) -> str:
     return getattr(error, "strerror", None) or str(error)
 
 
-def parse_object(raw: bytes, call: str) -> Document:
+def parse_object(raw: bytes, call: str) -> Json:
     try:
         parsed = orjson.loads(raw)
     except ValueError as error:

@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service.cpu_lane import BudgetSpent, CpuLane, compute
 from poolhouse.service.request_body import BodyReader, RequestRefused, parse
-from poolhouse.service.strict_json import Json
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
 """A function of the request's object and the caller's token that returns a status and an object."""

@@ -16,7 +16,8 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from poolhouse.service.strict_json import InvalidJSON, Json, TooManyValues, loads, quote
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.service.strict_json import InvalidJSON, TooManyValues, loads, quote
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
 """Maximum size of a body: an AdmissionReview has an old and a new object, and etcd stores up to 1.5 MiB of each."""

@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 
 import orjson
 
-Json = dict[str, Any]
+from poolhouse.api.apimachinery.unstructured import Json
+
 Path = tuple[str | int, ...]
 
 MAX_DEPTH = 100

@@ -11,10 +11,11 @@ from email.utils import format_datetime
 from random import Random
 from typing import Any
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.clock import ApiServerClock
 from poolhouse.runtime.errors import Unreachable, error_from_response
 from poolhouse.runtime.metrics import Metrics
-from poolhouse.runtime.transport import Document, Request, encode, parse_object
+from poolhouse.runtime.transport import Request, encode, parse_object
 from tests.histories.api_server import ApiServer, Path, Refused, line, selector
 
 DEADLINE_SECONDS = 15.0
@@ -112,7 +113,7 @@ class MemoryTransport:
     def unbounded(self) -> MemoryTransport:
         return self
 
-    async def send(self, request: Request) -> Document:
+    async def send(self, request: Request) -> Json:
         return parse_object(await self.send_raw(request), str(request))
 
     async def send_raw(self, request: Request) -> bytes:

@@ -6,7 +6,7 @@ every problem, including wrong types.
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Protocol
 
 from defaulter.contract import excessive_sizes
 from poolhouse.api.apimachinery.unstructured import at
@@ -22,8 +22,6 @@ from webhook.pod_claims import changes_pod
 from webhook.reasons import AdmissionReason
 from webhook.replica_limits import is_scale
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of, denied_or_tolerated
-
-Json = dict[str, Any]
 
 SKIPPED = AdmissionResponse(reason=AdmissionReason.SKIPPED)
 REQUESTER_WARNING = (

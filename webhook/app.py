@@ -19,6 +19,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service import api_docs
 from poolhouse.service.callers import address_of
 from poolhouse.service.cpu_lane import BudgetSpent, LaneFull, compute
@@ -38,7 +39,6 @@ from webhook.queries import (
 )
 from webhook.review import AdmissionRequest, AdmissionResponse, from_admission_review, to_admission_review
 
-Json = dict[str, Any]
 Decide = Callable[[AdmissionRequest], Awaitable[AdmissionResponse]]
 
 _NAMESPACE = re.compile(rb'"namespace":\s*"([a-z0-9.-]{1,253})"')

@@ -30,7 +30,7 @@ class ClaimedPool:
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         # The field cannot be changed later.
-        if (request.api_version, request.kind) != (CLAIM.api_version, CLAIM.kind) or request.old:
+        if not request.is_of(CLAIM) or request.old:
             return AdmissionResponse()
         key = request.namespace, typed(str, request.object, "spec", "poolName") or ""
         if self._now() - self._found.get(key, float("-inf")) < KNOWN_SECONDS:

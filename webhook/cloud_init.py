@@ -9,12 +9,10 @@ from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds.pool import POOL
+from poolhouse.api.kubevirt.volumes import CLOUD_INIT_METHODS, boot_volume
 from webhook.review import AdmissionRequest, AdmissionResponse
 
 VMI = ("spec", "template", "spec", "template", "spec")
-SOURCES = ("cloudInitNoCloud", "cloudInitConfigDrive")
-METHODS = ("noCloud", "configDrive")
-"""the propagation methods of SSH keys that cloud-init applies; the guest agent applies all other credentials"""
 PERSISTENT = ("dataVolume", "persistentVolumeClaim", "hostDisk")
 WARNING = (
     "cloud-init reads it at a disk's first boot only: existing VMs restart without effect. Use accessCredentials with"
@@ -24,7 +22,7 @@ WARNING = (
 
 class CloudInitChanges:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
+        if not request.is_of(POOL):
             return AdmissionResponse()
         return AdmissionResponse(warnings=tuple(changes_without_effect(request.old, request.object)))
 
@@ -32,7 +30,7 @@ class CloudInitChanges:
 def changes_without_effect(old: Json | None, new: Json | None) -> Iterator[str]:
     if old is None or new is None or not _keeps_boot_disks(old, new):
         return
-    for source in SOURCES:
+    for source in CLOUD_INIT_METHODS:
         before = [at(volume, source) for _, volume in entries(old, *VMI, "volumes") if at(volume, source) is not None]
         for index, volume in entries(new, *VMI, "volumes"):
             given = at(volume, source)
@@ -47,14 +45,14 @@ def changes_without_effect(old: Json | None, new: Json | None) -> Iterator[str]:
 
 
 def _by_cloud_init(credential: Json) -> Any:
-    """The credential if cloud-init applies it, else None."""
+    """The credential if cloud-init applies it, else None: the guest agent applies all others."""
     methods = at(credential, "sshPublicKey", "propagationMethod")
-    return credential if any(at(methods, each) is not None for each in METHODS) else None
+    return credential if any(at(methods, each) is not None for each in CLOUD_INIT_METHODS.values()) else None
 
 
 def _keeps_boot_disks(old: Json, new: Json) -> bool:
     """Whether VMs of the old template boot from the same disks after an update to the new one."""
-    strategy, volume = at(new, "spec", "updateStrategy") or {}, _boot_volume(new)
+    strategy, volume = at(new, "spec", "updateStrategy") or {}, boot_volume(at(new, *VMI))
     if at(strategy, "unmanaged") is not None or at(strategy, "proactive", "maxSurge") not in (None, 0, "0%"):
         return False
     if not any(at(volume, source) is not None for source in PERSISTENT):
@@ -63,16 +61,6 @@ def _keeps_boot_disks(old: Json, new: Json) -> bool:
         return True
     name = at(volume, "dataVolume", "name")
     return bool(_disk_template(old, name) == _disk_template(new, name))
-
-
-def _boot_volume(pool: Json) -> Json:
-    """The volume of the first boot disk: that with the lowest bootOrder, else the first disk, else the first volume."""
-    volumes = {at(each, "name"): each for _, each in entries(pool, *VMI, "volumes")}
-    disks = [each for _, each in entries(pool, *VMI, "domain", "devices", "disks") if at(each, "name") in volumes]
-    orders = [(order, at(each, "name")) for each in disks if isinstance(order := at(each, "bootOrder"), int)]
-    if orders:
-        return volumes[min(orders)[1]]
-    return volumes[at(disks[0], "name")] if disks else next(iter(volumes.values()), {})
 
 
 def _disk_template(pool: Json, name: Any) -> Any:

@@ -40,7 +40,7 @@ class DiskConflicts(_ConflictCheck):
     controller never lets two VMs write to one disk, and so would not create VMs with these disks."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (POOL.api_version, POOL.kind):
+        if not request.is_of(POOL):
             return AdmissionResponse()
         changed = tuple(changed_disks(request.old, request.object))
         names = disk_names(request.object) - disk_names(request.old)
@@ -66,7 +66,7 @@ class PolicyConflicts(_ConflictCheck):
     """Denies a migration policy with the selectors of another policy. Warns if only the tie-break decides."""
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
+        if not request.is_of(MIGRATION_POLICY):
             return AdmissionResponse()
         new = ranked_policy(request.object)
         new = RankedPolicy(new.name or request.name, new.selectors)

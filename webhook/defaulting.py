@@ -28,7 +28,7 @@ from defaulter.contract import (
 )
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import at, typed
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds.vm_documents import (
     is_restored,
     may_have_run,
@@ -44,17 +44,11 @@ from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolera
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
-
 DEFAULTED_KINDS = frozenset({("kubevirt.io/v1", "VirtualMachine"), ("kubevirt.io/v1", "VirtualMachineInstance")})
 
 
 FindVMI = Callable[[str, str], Awaitable[Json | None]]
 """finds a VMI by namespace and name; raises ApiError"""
-
-
-async def unreadable_vmi(namespace: str, name: str) -> Json | None:
-    return {}
 
 
 class NoDefaulter:
@@ -98,7 +92,7 @@ class DefaultingHandler:
         budget_seconds: float,
         now: Callable[[], float],
         breaker: CircuitBreaker,
-        find_vmi: FindVMI = unreadable_vmi,
+        find_vmi: FindVMI,
         macs: MACPolicy = "deterministic",
     ) -> None:
         """`budget_seconds` limits the time of all calls for a request, and is well below the webhook's timeout."""

@@ -6,7 +6,7 @@ the caller's token. The dry run includes every webhook, quota and policy that ap
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from defaulter.contract import (
     DefaulterClient,
@@ -16,7 +16,7 @@ from defaulter.contract import (
     excessive_sizes,
 )
 from poolhouse.api.apimachinery.problem import Problem, format_path
-from poolhouse.api.apimachinery.unstructured import at, typed
+from poolhouse.api.apimachinery.unstructured import Json, at, typed
 from poolhouse.api.kinds import by_gvk
 from poolhouse.api.kinds.checks.metadata import INVALID_NAMESPACE, is_label, is_subdomain
 from poolhouse.api.kinds.kind import Kind
@@ -32,7 +32,6 @@ from webhook.defaulting import problems_in
 from webhook.models import DryRunResponse, PlanStep, QueryError
 from webhook.plans import PlanClient
 
-Json = dict[str, Any]
 Operation = Literal["create", "update"]
 
 VERBS: Mapping[Operation, tuple[str, ...]] = {"create": ("create",), "update": ("get", "update")}

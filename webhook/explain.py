@@ -14,7 +14,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
@@ -27,8 +27,6 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, VMS, Resource
 from webhook.models import ExplainRequest, QueryError
-
-Json = dict[str, Any]
 
 POLICIES = Resource.of(MIGRATION_POLICY)
 

@@ -175,7 +175,7 @@ async def run(settings: Settings, budgets: Budgets = Budgets()) -> None:
             await Api.connect(user_agent="poolhouse-webhook", metrics=RuntimeMetrics(registry))
         )
         trust = CABundle(settings.tls / "ca.crt") if settings.tls is not None else None
-        session = await stack.enter_async_context(_session(settings, trust))
+        session = await stack.enter_async_context(_session(trust))
         nodes: Informer[Node] = Informer(api, NODES, read_node, label_selector=SCHEDULABLE_LABEL)
         kubevirts: OptionalInformer[Json] = OptionalInformer(api, KUBEVIRTS, cluster_settings.excerpt)
         app = create_app(_parts(settings, budgets, api, session, nodes, kubevirts, registry))
@@ -327,7 +327,7 @@ def _settings(kubevirts: OptionalInformer[Json]) -> ClusterSettings | None:
     return ClusterSettings.of(found) if found else None
 
 
-def _session(settings: Settings, trust: CABundle | None) -> aiohttp.ClientSession:
+def _session(trust: CABundle | None) -> aiohttp.ClientSession:
     """A session for calls to other services. It trusts the CA of the webhook's own serving certificate."""
     ssl = trust.context if trust is not None else True
     connector = aiohttp.TCPConnector(limit=DEFAULTER_CONNECTIONS, keepalive_timeout=60, ssl=ssl)

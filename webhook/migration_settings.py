@@ -16,6 +16,6 @@ class MigrationSettings:
         self._settings, self._now = settings, now
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (MIGRATION_POLICY.api_version, MIGRATION_POLICY.kind):
+        if not request.is_of(MIGRATION_POLICY):
             return AdmissionResponse()
         return AdmissionResponse(warnings=tuple(without_effect(request.object, self._settings(), self._now())))

@@ -6,8 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
 from poolhouse.api.apimachinery.problem import Problem
-
-Json = dict[str, Any]
+from poolhouse.api.apimachinery.unstructured import Json
 
 
 class Body(BaseModel):

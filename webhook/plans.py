@@ -7,17 +7,15 @@ stays on this machine.
 import asyncio
 import logging
 from dataclasses import dataclass
-from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.kind import Kind
 from webhook.models import PlanResponse, PlanStep
 
 log = logging.getLogger(__name__)
-
-Json = dict[str, Any]
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 

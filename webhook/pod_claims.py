@@ -66,19 +66,18 @@ class PodClaimReview:
 
     async def _refusal(self, request: AdmissionRequest, pod: str) -> Problem | None:
         """Why the user may not decide which claims belong to the Pod, or None."""
-        user = request.user.get("username") or "an unknown user"
         try:
             async with asyncio.timeout(self._budget_seconds):
                 allowed = await user_may(self._api, request.user, "patch", POD_STATUS, request.namespace, pod)
         except (ApiError, TimeoutError) as error:
             why = f"cannot determine whether you may make a claim for a Pod: {cause_of(error)}; try again"
             return Problem(OWNERS, why)
-        return None if allowed else _forbidden(request, pod, user)
+        return None if allowed else _forbidden(request, pod)
 
 
-def _forbidden(request: AdmissionRequest, pod: str, user: str) -> Problem:
+def _forbidden(request: AdmissionRequest, pod: str) -> Problem:
     """What the user may not do, and what to do instead. A claim with the annotation of a UID alone names no Pod."""
-    named = f"Pod {pod}" if pod else "a Pod"
+    named, user = f"Pod {pod}" if pod else "a Pod", request.username
     if any(each.name == pod for each in _pods(request.old) if each != NOBODY):
         return Problem(OWNERS, f"{user} may not take a claim from {named}: delete the Pod or the claim")
     controlling, _ = _pods(request.object)

@@ -17,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from poolhouse.api.apimachinery.problem import Problem
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.runtime import access_review
@@ -31,8 +32,6 @@ from webhook.dryrun import LIBVIRT_VM, Operation, authenticate
 from webhook.error_responses import error_response
 from webhook.explain import parse_question
 from webhook.parts import WebhookParts, parts_of
-
-Json = dict[str, Any]
 
 BEARER = HTTPBearer(
     auto_error=False, scheme_name="token", description="A token of the cluster, as the API server accepts it."

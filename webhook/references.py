@@ -205,7 +205,6 @@ class ReferenceReview:
         return denied or with_record(request, new)
 
     async def _denial(self, request: AdmissionRequest, new: References) -> AdmissionResponse | None:
-        user = request.user.get("username") or "an unknown user"
         try:
             async with asyncio.timeout(self._budget_seconds):
                 if await self._is_of_a_pod(request):
@@ -216,7 +215,7 @@ class ReferenceReview:
             why = f"cannot determine whether you may get the {resource.kind}: {cause_of(error)}; try again"
             return AdmissionResponse(problems=(Problem(path, why),), forbidden=True)
         problems = tuple(
-            Problem(path, f"{user} may not get {resource.kind} {name} in namespace {namespace}")
+            Problem(path, f"{request.username} may not get {resource.kind} {name} in namespace {namespace}")
             for ((resource, namespace, name), path), may in zip(new.items(), allowed, strict=True)
             if not may
         )
@@ -232,9 +231,7 @@ class ReferenceReview:
 
 
 def _asked(request: AdmissionRequest) -> Iterator[Asked]:
-    for each in ASKED:
-        if any((request.api_version, request.kind) == (kind.api_version, kind.kind) for kind in each.kinds):
-            yield each
+    return (each for each in ASKED if any(map(request.is_of, each.kinds)))
 
 
 def _new_references(request: AdmissionRequest) -> References:

@@ -6,18 +6,16 @@ In a review, a changed object is a JSON patch in base64, and a denial is a Statu
 import base64
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import orjson
 
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.reasons import Reason
-from poolhouse.api.apimachinery.unstructured import typed
+from poolhouse.api.apimachinery.unstructured import Json, typed
+from poolhouse.api.kinds.resource_types import ResourceType
 from poolhouse.service.request_body import RequestRefused
 from webhook.patch import diff
 from webhook.reasons import AdmissionReason, DriftReason, FailOpenReason
-
-Json = dict[str, Any]
 
 API_VERSION = "admission.k8s.io/v1"
 OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
@@ -43,6 +41,14 @@ class AdmissionRequest:
     user: Json = field(default_factory=dict)
     """`userInfo`: username, uid, groups, extra."""
     dry_run: bool = False
+
+    def is_of(self, kind: ResourceType) -> bool:
+        return (self.api_version, self.kind) == (kind.api_version, kind.kind)
+
+    @property
+    def username(self) -> str:
+        """The user's name for messages."""
+        return self.user.get("username") or "an unknown user"
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ class SnapshotSupport:
         self._api, self._settings, self._budget_seconds = api, settings, budget_seconds
 
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (request.api_version, request.kind) != (POOL.api_version, POOL.kind) or not takes_snapshots(request.object):
+        if not request.is_of(POOL) or not takes_snapshots(request.object):
             return AdmissionResponse()
         try:
             async with asyncio.timeout(self._budget_seconds):

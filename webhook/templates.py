@@ -7,10 +7,9 @@ of one VM finds problems before the controller creates VMs, and reports them at 
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from typing import Any
 
 from poolhouse.api.apimachinery.problem import Problem
-from poolhouse.api.apimachinery.unstructured import at
+from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import by_gvk
 from poolhouse.api.kinds.kind import Template
 from poolhouse.runtime.access_review import user_may
@@ -21,8 +20,6 @@ from poolhouse.runtime.resource import Resource
 from webhook.api_errors import cause_of, problems_of
 from webhook.patch import same
 from webhook.review import AdmissionRequest, AdmissionResponse
-
-Json = dict[str, Any]
 
 _WEBHOOK_LACKS_RIGHT = re.compile(r' is forbidden: User "')
 """message of RBAC about a missing right of the requesting user, which is the webhook in a dry run"""
@@ -106,6 +103,5 @@ def at_template(template: Template, problem: Problem) -> Problem:
 
 
 def _forbidden(request: AdmissionRequest, template: Template) -> AdmissionResponse:
-    user = request.user.get("username") or "an unknown user"
-    message = f"{user} may not create {template.creates.plural} in namespace {request.namespace}"
+    message = f"{request.username} may not create {template.creates.plural} in namespace {request.namespace}"
     return AdmissionResponse(problems=(Problem(".".join(template.path), message),), forbidden=True)

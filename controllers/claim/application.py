@@ -11,12 +11,12 @@ from typing import Any
 
 import yaml
 
-from controllers.claim.personalization import CLOUD_INIT_METHODS
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Failure
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.application import Application, Container
+from poolhouse.api.kubevirt.volumes import CLOUD_INIT_METHODS
 
 CLOUD_CONFIG = "#cloud-config"
 WITHOUT_AGENT = "set spec.agent of the pool. Without an agent an application is only commands with plain values"

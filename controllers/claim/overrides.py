@@ -6,18 +6,12 @@ the changed template.
 
 import copy
 from collections.abc import Mapping
-from math import inf
 from typing import Any
 
-from poolhouse.api.apimachinery.unstructured import at, entries, typed
+from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds.claim import Overrides
 from poolhouse.api.kinds.ec2 import DEFAULT_INSTANCE_TYPE
-
-Json = dict[str, Any]
-
-BOOT_SOURCES = frozenset({"containerDisk", "dataVolume", "persistentVolumeClaim", "ephemeral", "hostDisk"})
-"""types of volumes that may hold an operating system"""
-
+from poolhouse.api.kubevirt.volumes import boot_volume
 
 EC2_FIELDS = {
     "instancetype": "instanceType",
@@ -108,7 +102,7 @@ def apply_overrides(template: Json, overrides: Overrides) -> Json:
 
 def _image_field(template: Json) -> tuple[Json, str] | None:
     """The object and the key of the field that names the image of the boot disk."""
-    volume = _boot_volume(template)
+    volume = boot_volume(at(template, "spec", "template", "spec"))
     if isinstance(at(volume, "containerDisk", "image"), str):
         return volume["containerDisk"], "image"
     # The PersistentVolumeClaim of a DataVolume has the same name.
@@ -123,16 +117,3 @@ def _image_field(template: Json) -> tuple[Json, str] | None:
         if isinstance(at(disk, "spec", "sourceRef", "name"), str):
             return disk["spec"]["sourceRef"], "name"
     return None
-
-
-def _boot_volume(template: Json) -> Json:
-    """The volume of the first disk in boot order. CD-ROMs without a boot order come last, because they hold drivers or
-    installers."""
-    order: dict[Any, tuple[float, bool, int]] = {}
-    for number, disk in entries(template, "spec", "template", "spec", "domain", "devices", "disks"):
-        boot_order = typed(int, disk, "bootOrder")
-        order[disk.get("name")] = (inf if boot_order is None else boot_order, disk.get("cdrom") is not None, number)
-    last = (inf, False, len(order))  # KubeVirt appends a disk for a volume that has none
-    volumes = [volume for _, volume in entries(template, "spec", "template", "spec", "volumes")]
-    bootable = [volume for volume in volumes if any(volume.get(source) is not None for source in BOOT_SOURCES)]
-    return min(bootable, key=lambda volume: order.get(volume.get("name"), last), default={})

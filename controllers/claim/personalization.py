@@ -9,7 +9,6 @@ import copy
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, Failure
@@ -17,19 +16,16 @@ from controllers.shared.conditions import condition
 from controllers.warmpool import ssh_keys
 from controllers.warmpool.backends import WriteConflict, translated_errors
 from controllers.warmpool.warm_vm import WarmVM, parse_warm_vm
-from poolhouse.api.apimachinery.unstructured import entries
+from poolhouse.api.apimachinery.unstructured import Json, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.claim import Personalization
 from poolhouse.api.kinds.ec2 import RESERVED_TAGS
 from poolhouse.api.kinds.metav1 import Condition
+from poolhouse.api.kubevirt.volumes import CLOUD_INIT_METHODS
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
 from poolhouse.runtime.resource import SECRETS, VMIS, VMS
 
-Json = dict[str, Any]
-
-CLOUD_INIT_METHODS = {"cloudInitNoCloud": "noCloud", "cloudInitConfigDrive": "configDrive"}
-"""propagation method of an access credential, by the volume type that it needs"""
 TRANSIENT = (Conflict, Throttled, Unavailable, Unreachable)
 """errors that may pass if the same request is repeated"""
 SYNCHRONIZED = "AccessCredentialsSynchronized"

@@ -12,6 +12,7 @@ from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json, at, value_text
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
+from poolhouse.api.kubevirt.volumes import CLOUD_INIT_METHODS
 from poolhouse.runtime.resource import Resource
 
 KUBEVIRT_POOLS = Resource("pool.kubevirt.io", "v1beta1", "virtualmachinepools", "VirtualMachinePool")
@@ -196,7 +197,7 @@ def _also_postfixed(template: Json, kind: str) -> Iterator[str]:
     for volume in at(template, "spec", "template", "spec", "volumes") or ():
         if at(volume, "sysprep", kind, "name"):
             yield f"volume {volume.get('name')} (sysprep)"
-        for source in ("cloudInitNoCloud", "cloudInitConfigDrive") if kind == "secret" else ():
+        for source in CLOUD_INIT_METHODS if kind == "secret" else ():
             if at(volume, source, "metaDataSecretRef"):
                 yield f"volume {volume.get('name')} (metaDataSecretRef)"
 

@@ -20,7 +20,7 @@ from poolhouse.runtime.resource import VMS
 from poolhouse.service.server import serve
 from tests.bench.harness import Process, document, percentile, report, section, service
 from tests.builders import owned_by, vm_spec, vmi_spec
-from tests.webhook.builders import review
+from tests.webhook.builders import review, unreadable_vmi
 from tests.webhook.fake_defaulter import filled, with_identity
 
 Rates = tuple[float, float, float]
@@ -72,7 +72,9 @@ async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
 
     known_shapes = KnownShapes(monotonic) if remembers else None
     async with Defaulter(os.environ["DEFAULTER"], 2.0, known_shapes=known_shapes) as defaulter:
-        defaulting = DefaultingHandler(defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker())
+        defaulting = DefaultingHandler(
+            defaulter, seed="s", budget_seconds=2, now=monotonic, breaker=CircuitBreaker(), find_vmi=unreadable_vmi
+        )
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
         unused: Any = None
         admission = Admission(defaulting=defaulting, checks=(), drift=HardwareDrift(now=monotonic))

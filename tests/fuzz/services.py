@@ -47,6 +47,7 @@ from poolhouse.runtime.instancetypes import InstancetypeReader
 from poolhouse.runtime.metrics import Metrics as RuntimeMetrics
 from poolhouse.runtime.transport import Request
 from tests.fuzz.oracles import Finding, check_status
+from tests.webhook.builders import unreadable_vmi
 from webhook.admission import Admission
 from webhook.app import create_app
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
@@ -300,7 +301,12 @@ def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) ->
     transport: Any = cluster or EmptyCluster()
     api = Api(transport, "fuzz")
     handler = DefaultingHandler(
-        defaulter, seed=SEED, budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
+        defaulter,
+        seed=SEED,
+        budget_seconds=PATIENCE_SECONDS,
+        now=monotonic,
+        breaker=CircuitBreaker(),
+        find_vmi=unreadable_vmi,
     )
     templates = partial(TemplateReview, instancetypes=InstancetypeReader(api, monotonic))
     checks = (DefaultPoolConflicts, templates, ReferenceReview, PolicyConflicts, DiskConflicts)

@@ -19,6 +19,10 @@ BARE = {"metadata": {"labels": {"app": "web"}}, "spec": vm_spec({"domain": {"dev
 POOL: Json = manifest(POOLS, "web", {"replicas": 3, "template": BARE}, "shop")
 
 
+async def unreadable_vmi(namespace: str, name: str) -> Json | None:
+    return {}
+
+
 def vm(*disks: Json, annotations: Json | None = None, meta: Json | None = None, **domain: Any) -> Json:
     """A VirtualMachine whose VMI template has this domain."""
     spec = {"domain": {"devices": {"disks": list(disks)}, **domain}}

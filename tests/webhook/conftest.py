@@ -20,6 +20,7 @@ from poolhouse.service.request_body import BodyReader
 from poolhouse.service.server import serve
 from tests.runtime.faulty_server import Server
 from tests.waiting import PATIENCE_SECONDS
+from tests.webhook.builders import unreadable_vmi
 from tests.webhook.fake_defaulter import FakeDefaulter
 from webhook import app
 from webhook.admission import Admission
@@ -86,7 +87,12 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
     defaulter = FakeDefaulter()
     async with Server() as api_server, await api_server.connect(tmp_path, timeout_seconds=PATIENCE_SECONDS) as api:
         defaulting = DefaultingHandler(
-            defaulter, seed="s", budget_seconds=PATIENCE_SECONDS, now=monotonic, breaker=CircuitBreaker()
+            defaulter,
+            seed="s",
+            budget_seconds=PATIENCE_SECONDS,
+            now=monotonic,
+            breaker=CircuitBreaker(),
+            find_vmi=unreadable_vmi,
         )
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"])
         metrics.breaker(lambda: defaulting.breaker.state)

@@ -23,9 +23,9 @@ from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMIS
 from tests.builders import manifest
-from tests.webhook.builders import disk, request, vm
+from tests.webhook.builders import disk, request, unreadable_vmi, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
-from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter, unreadable_vmi
+from webhook.defaulting import DefaultingHandler, FindVMI, NoDefaulter
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, to_admission_review
 

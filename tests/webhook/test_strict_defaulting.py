@@ -12,7 +12,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.vm_documents import with_undefaulted
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.errors import Unavailable
-from tests.webhook.builders import disk, request, vm
+from tests.webhook.builders import disk, request, unreadable_vmi, vm
 from tests.webhook.fake_defaulter import FakeDefaulter, filled
 from webhook.defaulting import DefaultingHandler
 from webhook.metrics import Metrics, result
@@ -37,7 +37,9 @@ class Answers:
 def defaulting(*, away: bool) -> DefaultingHandler:
     defaulter = FakeDefaulter()
     defaulter.away = "no answer" if away else None
-    return DefaultingHandler(defaulter, seed="s", budget_seconds=1, now=lambda: 0.0, breaker=CircuitBreaker())
+    return DefaultingHandler(
+        defaulter, seed="s", budget_seconds=1, now=lambda: 0.0, breaker=CircuitBreaker(), find_vmi=unreadable_vmi
+    )
 
 
 async def decide(

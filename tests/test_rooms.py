@@ -83,6 +83,7 @@ PURE = {
     "waiting",
     "snapshot",
     "status",
+    "expiry",
     "conditions",
     "progressing",
     "pool_readiness",

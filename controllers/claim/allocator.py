@@ -15,10 +15,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
+from controllers.claim.memory import ClaimRecord
 from controllers.claim.ready_queue import ReadyQueue, Variant
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import Claim, ClaimRecord, ClaimSnapshot, Failure, time_or_min
+from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.wait_queue import WaitQueue
+from controllers.shared.conditions import find_condition
 from controllers.warmpool.cache import Demand, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, default_pool, is_recorded, pool_of
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
@@ -263,7 +265,8 @@ class Allocator:
         if status.ready_at and not s.claim.status.ready_at and status.timings is not None:
             self.demand.served(s.pool.uid, (status.timings.total_ms or 0) / 1000)
         failed = status.phase == "Failed" and s.claim.status.phase != "Failed"
-        if failed and any(c.type == "Bound" and c.reason in UNSERVED for c in status.conditions):
+        bound = find_condition(status.conditions, "Bound")
+        if failed and bound is not None and bound.reason in UNSERVED:
             self.demand.served(s.pool.uid, math.inf)
 
     def count_deletion(self, vm: WarmVM, decision: Decision) -> None:

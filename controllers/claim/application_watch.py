@@ -9,7 +9,8 @@ import logging
 from collections.abc import Callable
 from typing import NoReturn
 
-from controllers.claim.snapshot import Claim, ClaimRecord
+from controllers.claim.memory import ClaimRecord
+from controllers.claim.snapshot import Claim
 from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.errors import ApiError

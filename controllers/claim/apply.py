@@ -15,11 +15,12 @@ from controllers.claim import steps
 from controllers.claim.allocator import Allocator
 from controllers.claim.application_pod import read_pod
 from controllers.claim.application_watch import ApplicationWatches
+from controllers.claim.memory import ClaimRecord
 from controllers.claim.metrics import ClaimMetrics
 from controllers.claim.personalization import Personalizer, labels
 from controllers.claim.ready_queue import is_unclaimed
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import CLAIMS, Claim, ClaimRecord, ClaimSnapshot, Failure, parse_claim
+from controllers.claim.snapshot import CLAIMS, Claim, ClaimSnapshot, Failure, parse_claim
 from controllers.claim.vm_request import create_request
 from controllers.shared.decisions import decision
 from controllers.shared.status_writer import status_patch

@@ -8,9 +8,10 @@ from itertools import count
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.application_watch import ApplicationWatches
 from controllers.claim.apply import ClaimWriter
-from controllers.claim.controller import ClaimController, ClaimObserver
+from controllers.claim.controller import ClaimController
 from controllers.claim.garbage_collector import GarbageCollector
 from controllers.claim.metrics import ClaimMetrics
+from controllers.claim.observe import ClaimObserver
 from controllers.claim.pod_notes import PodNote
 from controllers.claim.snapshot import Claim
 from controllers.shared.component import ControllerContext

@@ -5,10 +5,11 @@ The claim has it only while the VM should leave its node."""
 from collections.abc import Iterable
 from datetime import datetime
 
+from controllers.claim.expiry import expires_at
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure
 from controllers.claim.steps import ClaimEvent
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, find_condition
 from controllers.shared.evictions import treatment_of
 from controllers.warmpool.evictions import BUDGET_FAILURE, delay_end
 from controllers.warmpool.warm_pool import WarmPool
@@ -21,19 +22,19 @@ EVICTING = "Evicting"
 
 def evicting_since(claim: Claim) -> str:
     """Since when the claim's VM should leave its node. An empty string for a claim whose VM may stay."""
-    found = next((c for c in claim.status.conditions if c.type == EVICTING and c.status == "True"), None)
+    found = find_condition(claim.status.conditions, EVICTING, "True")
     return (found.last_transition_time or "") if found is not None else ""
 
 
-def evicting_condition(s: ClaimSnapshot, vm: WarmVM, expires_at: datetime | None, now: datetime) -> list[Condition]:
+def evicting_condition(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> list[Condition]:
     """Nothing for a claim whose VM may stay on its node."""
-    found = _why_evicting(s, vm, expires_at, now)
+    found = _why_evicting(s, vm, now)
     return [condition(EVICTING, True, found.reason, found.message)] if found is not None else []
 
 
 def evicting_event(before: Iterable[Condition], after: Iterable[Condition]) -> ClaimEvent | None:
     """The event for a new reason of the condition while it is True."""
-    old, new = (next((c for c in each if c.type == EVICTING and c.status == "True"), None) for each in (before, after))
+    old, new = (find_condition(each, EVICTING, "True") for each in (before, after))
     if new is None or (old is not None and old.reason == new.reason):
         return None
     return ClaimEvent(new.reason, new.message, "Normal" if new.reason == ClaimReason.EVACUATING else "Warning")
@@ -51,7 +52,7 @@ def delay(pool: WarmPool) -> tuple[int, str]:
     return pool.spec.claim_policy.eviction_delay_seconds, _why_no_delay(pool)
 
 
-def _why_evicting(s: ClaimSnapshot, vm: WarmVM, expires_at: datetime | None, now: datetime) -> Failure | None:
+def _why_evicting(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> Failure | None:
     vmi, since = vm.vmi, evicting_since(s.claim)
     if vmi is None or not vmi.running:
         if not since or vm.run_strategy == "Halted":
@@ -73,7 +74,7 @@ def _why_evicting(s: ClaimSnapshot, vm: WarmVM, expires_at: datetime | None, now
     if now >= end:
         message = f"{why}: since {end:%H:%M:%S} UTC an eviction may {restart}"
         return Failure(ClaimReason.EVICTION_ALLOWED, message)
-    if expires_at is not None and expires_at <= end:
+    if (expiry := expires_at(s)) is not None and expiry <= end:
         return Failure(ClaimReason.NODE_DRAINING, f"{why}: a drain waits until the claim expires")
     message = f"{why}: a drain waits for this claim until {end:%H:%M:%S} UTC. From then on an eviction may {restart}"
     return Failure(ClaimReason.NODE_DRAINING, message)
@@ -83,5 +84,5 @@ def _why_no_delay(pool: WarmPool) -> str:
     """Why no PodDisruptionBudget of the pool delays evictions, or an empty string."""
     if pool.spec.claim_policy.eviction_budget == "Disabled":
         return "claimPolicy.evictionBudget of the pool is Disabled"
-    failure = next((c for c in pool.status.conditions if c.type == BUDGET_FAILURE and c.status == "True"), None)
+    failure = find_condition(pool.status.conditions, BUDGET_FAILURE, "True")
     return failure.message or failure.reason if failure is not None else ""

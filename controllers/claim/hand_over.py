@@ -3,13 +3,15 @@
 from datetime import datetime
 
 from controllers.claim import personalization, status, steps
+from controllers.claim.evictions import seconds_until_allowed
+from controllers.claim.expiry import expires_at, warns_at
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
-from controllers.claim.status import seconds_until_change
 from controllers.claim.waiting import MAX_ATTEMPTS, RECHECK_SECONDS, fail, needs_agent, seconds_since, seconds_until
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
+from poolhouse.api.apimachinery.timestamps import seconds_until_next
 from poolhouse.api.kinds.warm_states import WarmState
 
 REACTIVATE_SECONDS = 1.0
@@ -30,7 +32,7 @@ def bind_if_healthy(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     if s.health.verdict != "Healthy":  # the check may take a while, so the VM is written into the claim first
         return bind(s, vm, now)
     fresh = status.bound_and_ready(s, vm, now)
-    return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
+    return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm))
 
 
 def _is_unchanged(s: ClaimSnapshot, vm: WarmVM) -> bool:
@@ -176,6 +178,10 @@ def _in_use(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
         return steps.CheckApplication(vm)
     fresh = status.ready(s, vm, now)
     if fresh != s.claim.status:
-        return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm, now))
-    pauses = [seconds_until_change(s, now), s.health_period_seconds if s.has_agent else None]
+        return steps.UpdateStatus(fresh, status.ready_event(s, fresh, vm))
+    pauses = [
+        seconds_until_next((warns_at(s), expires_at(s)), now),
+        seconds_until_allowed(s, now),
+        s.health_period_seconds if s.has_agent else None,
+    ]
     return steps.Requeue(min((each for each in pauses if each is not None), default=None))

@@ -7,6 +7,7 @@ from prometheus_client import Counter as PlainCounter
 from prometheus_client import Histogram as PlainHistogram
 
 from controllers.claim.snapshot import Claim
+from controllers.shared.conditions import find_condition
 from controllers.shared.series import Counter
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.metrics import PREFIX
@@ -60,8 +61,8 @@ class ClaimMetrics:
         status = after.status
         pool, launch = status.pool_name or after.spec.pool_name or "", status.launch_type or ""
         if status.phase == "Failed" and before.status.phase != "Failed":
-            reason = next((c.reason for c in status.conditions if c.type == "Ready"), "Failed")
-            self._claims.labels(after.namespace, pool, launch, reason).inc()
+            ready = find_condition(status.conditions, "Ready")
+            self._claims.labels(after.namespace, pool, launch, ready.reason if ready is not None else "Failed").inc()
         if not status.ready_at or before.status.ready_at:
             return
         self._claims.labels(after.namespace, pool, launch, "Ready").inc()

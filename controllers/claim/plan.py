@@ -33,11 +33,12 @@ another process can continue at any step.
 from datetime import datetime, timedelta
 
 from controllers.claim import status, steps
+from controllers.claim.expiry import expires_at
 from controllers.claim.hand_over import bind, plan_bound
+from controllers.claim.memory import ENDING_CHECK_SECONDS
 from controllers.claim.obtain import plan_unbound
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import ENDING_CHECK_SECONDS, ClaimSnapshot, time_or_min
-from controllers.claim.status import expires_at
+from controllers.claim.snapshot import ClaimSnapshot, time_or_min
 from controllers.claim.waiting import RECHECK_SECONDS, seconds_until
 from controllers.warmpool.agent import ApplicationHealth
 from controllers.warmpool.backends import Health

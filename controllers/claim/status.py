@@ -1,30 +1,28 @@
-"""Computes the status of a claim for each step, and the time at which a claim expires.
-
-The pool's limits apply when a VM is bound, and the status records the result. Later only the claim can change its time,
-and a lower limit of the pool does not shorten it.
-"""
+"""Computes the status of a claim for each step."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
+from functools import partial
 from typing import Any, Literal
 
 from controllers.claim.application import needs_boot
 from controllers.claim.application_report import Accepted, application_status, judged
-from controllers.claim.evictions import evicting_condition, evicting_event, seconds_until_allowed
+from controllers.claim.evictions import evicting_condition, evicting_event
+from controllers.claim.expiry import expires_at, expiry_at_binding, warns_at
 from controllers.claim.overrides import mismatch
 from controllers.claim.personalization import hostname_needs_boot, personalized_condition
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, find_condition, set_time
 from controllers.shared.readiness import Readiness
 from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.apimachinery.counting import count_noun
-from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time, seconds_until_next
+from poolhouse.api.apimachinery.timestamps import format_micro_time, parse_time
 from poolhouse.api.kinds.application_status import ApplicationStatus
 from poolhouse.api.kinds.claim import ClaimStatus, EC2InstanceRef, LaunchType, Phase, Timings, VMRef
 from poolhouse.api.kinds.conditions import WHILE_TRUE
@@ -93,8 +91,8 @@ def _binding(s: ClaimSnapshot, vm: WarmVM, launch_type: LaunchType, reason: str,
 
 def unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> ClaimStatus:
     """Changes the status only for a new reason, because each check may have a different message."""
-    written = next((c.reason for c in s.claim.status.conditions if c.type == "Ready"), "")
-    if written == health.reason:
+    written = find_condition(s.claim.status.conditions, "Ready")
+    if written is not None and written.reason == health.reason:
         return s.claim.status
     return _status(s, now, [_false("Ready", Failure(health.reason, f"{vm.name}: {health.message}"))])
 
@@ -131,7 +129,7 @@ def application_conditions(s: ClaimSnapshot, now: datetime) -> list[Condition]:
     """The condition ApplicationHealthy. It changes only with its reason, because each check may have a different
     message. Nothing for a claim without an application."""
     kind, health = "ApplicationHealthy", judged(s.application_health, _accepted(s, now))
-    written = next((c for c in s.claim.status.conditions if c.type == kind), None)
+    written = find_condition(s.claim.status.conditions, kind)
     if health is None:
         if s.claim.spec.application is None or s.has_agent or written is not None:
             return []
@@ -161,7 +159,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime, others: Iterable[Conditio
             now_ready,
             *personalized,
             *application_conditions(s, now),
-            *evicting_condition(s, vm, expires_at(s), now),
+            *evicting_condition(s, vm, now),
             *_expiring(s, now),
         ],
         phase="Ready",
@@ -171,7 +169,7 @@ def ready(s: ClaimSnapshot, vm: WarmVM, now: datetime, others: Iterable[Conditio
     )
 
 
-def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime) -> ClaimEvent | None:
+def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM) -> ClaimEvent | None:
     """The event for a new status of a Ready claim, or None. A running warm VM that is handed over at once has none: the
     claim's status says the same, and the Event would be a fourth write for each claim."""
     if not s.claim.status.ready_at:
@@ -180,16 +178,19 @@ def ready_event(s: ClaimSnapshot, fresh: ClaimStatus, vm: WarmVM, now: datetime)
         total = fresh.timings.total_ms if fresh.timings is not None else None
         took = f" after {total} ms" if total is not None else ""
         return ClaimEvent(ClaimReason.CLAIM_READY, f"{vm.name} ({fresh.launch_type}) was handed over{took}")
-    before = {c.type: c.status for c in s.claim.status.conditions}
-    application = next((c for c in fresh.conditions if c.type == "ApplicationHealthy"), None)
-    if application is not None and application.status == "False" and before.get(application.type) != "False":
-        return ClaimEvent(application.reason, application.message, "Warning")
-    if (evicting := evicting_event(s.claim.status.conditions, fresh.conditions)) is not None:
+    before, after = s.claim.status.conditions, fresh.conditions
+    if (failing := _became("False", "ApplicationHealthy", before, after)) is not None:
+        return ClaimEvent(failing.reason, failing.message, "Warning")
+    if (evicting := evicting_event(before, after)) is not None:
         return evicting
-    expiring = next((c for c in fresh.conditions if c.type == "Expiring"), None)
-    if expiring is not None and expiring.status == "True" and before.get("Expiring") != "True":
+    if (expiring := _became("True", "Expiring", before, after)) is not None:
         return ClaimEvent(ClaimReason.CLAIM_EXPIRING, expiring.message, "Warning")
     return None
+
+
+def _became(status: str, kind: str, before: Iterable[Condition], after: Iterable[Condition]) -> Condition | None:
+    """The condition, if it has this status now and had another before."""
+    return find_condition(after, kind, status) if find_condition(before, kind, status) is None else None
 
 
 def losing(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
@@ -231,7 +232,8 @@ def failed(s: ClaimSnapshot, why: Failure, now: datetime) -> ClaimStatus:
 
 
 def last_failure(s: ClaimSnapshot) -> str:
-    message = next((c.message for c in s.claim.status.conditions if c.type == "Bound"), "")
+    bound = find_condition(s.claim.status.conditions, "Bound")
+    message = bound.message if bound is not None else ""
     return f"{count_noun(s.claim.status.attempts, 'VM', 'was', 'were')} tried; the last: {message}"
 
 
@@ -240,7 +242,7 @@ def _expiring(s: ClaimSnapshot, now: datetime) -> list[Condition]:
     end, warning = expires_at(s), warns_at(s)
     if end is not None and warning is not None and now >= warning:
         return [condition("Expiring", True, ClaimReason.TTL_EXPIRING, f"the VM is deleted at {end:%H:%M:%S} UTC")]
-    if any(c.type == "Expiring" and c.status == "True" for c in s.claim.status.conditions):
+    if find_condition(s.claim.status.conditions, "Expiring", "True") is not None:
         return [_false("Expiring", Failure(ClaimReason.TTL_EXTENDED, "the claim was extended"))]
     return []
 
@@ -253,12 +255,13 @@ def _finished(s: ClaimSnapshot, phase: Phase, why: Failure, now: datetime) -> Cl
 def _status(s: ClaimSnapshot, now: datetime, conditions: Iterable[Condition], **change: Any) -> ClaimStatus:
     before = s.claim.status
     old = {c.type: c for c in before.conditions}
-    given = {c.type: _with_time(c, old.get(c.type), s.claim.generation, now) for c in conditions}
+    timed = partial(set_time, generation=s.claim.generation, now=format_micro_time(now))
+    given = {c.type: timed(c, old.get(c.type)) for c in conditions}
     fresh = {kind: c for kind, c in old.items() if kind not in WHILE_TRUE} | given
     decided = readiness(change.get("phase", before.phase), fresh)
     known = {kind: c for kind, c in fresh.items() if kind != "Ready"}
     for c in decided.conditions if decided else ():
-        known[c.type] = _with_time(c, old.get(c.type), s.claim.generation, now)
+        known[c.type] = timed(c, old.get(c.type))
     # The expiry depends on the observed generation, so one write updates both.
     observed: dict[str, Any] = {
         "observed_generation": s.claim.generation,
@@ -276,18 +279,6 @@ def _accepted(s: ClaimSnapshot, now: datetime) -> Accepted | None:
         return None
     seconds = (now - time_or_min(before.ready_at)).total_seconds()
     return Accepted(s.claim.spec.application, before.application or ApplicationStatus(), seconds)
-
-
-def _with_time(c: Condition, old: Condition | None, generation: int, now: datetime) -> Condition:
-    if old and (old.status, old.reason, old.message, old.observed_generation) == (
-        c.status,
-        c.reason,
-        c.message,
-        generation,
-    ):
-        return old
-    since = old.last_transition_time if old and old.status == c.status else format_micro_time(now)
-    return c.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
 def readiness(phase: Phase, conditions: Mapping[str, Condition]) -> Readiness | None:
@@ -334,57 +325,3 @@ def _same_or(written: str | None, end: datetime | None) -> str | None:
 
 def _false(kind: str, why: Failure) -> Condition:
     return condition(kind, False, why.reason, why.message)
-
-
-WARNING_FRACTION = 0.1
-"""A claim is Expiring when this fraction of its time is left."""
-
-NEVER = datetime.max.replace(tzinfo=UTC)
-
-
-def expiry_at_binding(s: ClaimSnapshot, bound_at: datetime) -> datetime | None:
-    """The expiry of a claim that is bound now. None for a claim that never expires."""
-    return _or_none(min(_requested(s, bound_at), _limit(s, bound_at)))
-
-
-def expires_at(s: ClaimSnapshot) -> datetime | None:
-    """The recorded expiry, or a new expiry after a change of `ttlSeconds`. A new generation shows this change, because
-    no other spec field of a bound claim can change. The limit of an existing pool applies to extensions."""
-    status = s.claim.status
-    if not status.bound_at:
-        return None
-    recorded = time_or_min(status.expires_at) if status.expires_at else NEVER
-    if status.observed_generation == s.claim.generation:
-        return _or_none(recorded)
-    bound_at = time_or_min(status.bound_at)
-    return _or_none(min(_requested(s, bound_at), max(_limit(s, bound_at), recorded)))
-
-
-def warns_at(s: ClaimSnapshot) -> datetime | None:
-    end = expires_at(s)
-    return end - (end - time_or_min(s.claim.status.bound_at)) * WARNING_FRACTION if end is not None else None
-
-
-def seconds_until_change(s: ClaimSnapshot, now: datetime) -> float | None:
-    """Seconds until the claim is Expiring or expires, or a drain no longer waits for it. None if none will happen."""
-    ahead = seconds_until_next((warns_at(s), expires_at(s)), now)
-    return min((each for each in (ahead, seconds_until_allowed(s, now)) if each is not None), default=None)
-
-
-def _requested(s: ClaimSnapshot, bound_at: datetime) -> datetime:
-    seconds = s.claim.spec.ttl_seconds
-    if seconds is None and s.pool is not None:
-        seconds = s.pool.spec.claim_policy.default_ttl_seconds
-    return _after(bound_at, seconds)
-
-
-def _limit(s: ClaimSnapshot, bound_at: datetime) -> datetime:
-    return _after(bound_at, s.pool.spec.claim_policy.max_ttl_seconds if s.pool is not None else None)
-
-
-def _after(begin: datetime, seconds: int | None) -> datetime:
-    return begin + timedelta(seconds=seconds) if seconds is not None else NEVER
-
-
-def _or_none(end: datetime) -> datetime | None:
-    return end if end != NEVER else None

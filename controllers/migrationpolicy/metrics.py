@@ -5,6 +5,7 @@ from contextlib import suppress
 from prometheus_client import CollectorRegistry, Counter
 
 from controllers.migrationpolicy.reasons import ActiveReason
+from controllers.shared.conditions import find_condition
 from controllers.shared.metrics import ObjectMetrics
 from poolhouse.api.kinds.migrationpolicy import MigrationPolicyStatus
 from poolhouse.runtime.metrics import PREFIX
@@ -25,7 +26,7 @@ class PolicyMetrics(ObjectMetrics):
     def update(self, name: str, status: MigrationPolicyStatus) -> None:
         self._wins.labels(name).set(status.wins)
         self._losses.labels(name).set(status.losses)
-        enforced = any(each.type == "Enforced" and each.status == "True" for each in status.conditions)
+        enforced = find_condition(status.conditions, "Enforced", "True") is not None
         if any(each.reason == ActiveReason.EXPIRED for each in status.conditions):
             with suppress(KeyError):
                 self._enforced.remove(name)

@@ -16,6 +16,7 @@ from prometheus_client.core import GaugeMetricFamily
 from controllers.pool.actions import Action, Create, Delete, Heal, Update
 from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.reasons import PoolReason
+from controllers.shared.conditions import find_condition
 from controllers.shared.metrics import ObjectMetrics
 from controllers.shared.series import Histogram
 from controllers.shared.vm import VM, RetainedDisk
@@ -93,9 +94,7 @@ class PoolMetrics(ObjectMetrics):
             "held_replicas": status.held_replicas,
             "retained_disks": status.retained_disks,
             "snapshots": status.snapshots,
-            "snapshot_failing": any(
-                each.type == "SnapshotFailure" and each.status == "True" for each in status.conditions
-            ),
+            "snapshot_failing": find_condition(status.conditions, "SnapshotFailure", "True") is not None,
             "rollout_stalled": progressing == PoolReason.PROGRESS_DEADLINE_EXCEEDED,
             "update_aborted": progressing == PoolReason.UPDATE_ABORTED,
             "analysis_undecided": progressing == PoolReason.ANALYSIS_INCONCLUSIVE,

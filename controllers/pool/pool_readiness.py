@@ -8,7 +8,7 @@ from controllers.pool.pools import InvalidPool
 from controllers.pool.progress import is_progressing, stalls_at
 from controllers.pool.reasons import PoolReason
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.shared.conditions import condition, merge
+from controllers.shared.conditions import condition, find_condition, merge
 from controllers.shared.readiness import Readiness, Rule, decide
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.pool import PoolStatus
@@ -44,7 +44,7 @@ def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: date
         return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)
-    if (down := _unavailable(conditions)) is not None:
+    if (down := find_condition(conditions, "Available", "False")) is not None:
         if found.reason in WAITS:
             message = f"{down.message}; {found.message}"
             return replace(found, state="Reconciling", reason=down.reason, message=message)
@@ -55,10 +55,6 @@ def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: date
     if found.reason == PoolReason.PAUSED and _is_settled(snapshot, now):
         return replace(found, state="Ready", message=f"{found.message}, and all VMs are as the spec requires")
     return found
-
-
-def _unavailable(conditions: Sequence[Condition]) -> Condition | None:
-    return next((each for each in conditions if each.type == "Available" and each.status == "False"), None)
 
 
 def _is_late(snapshot: PoolSnapshot, now: datetime) -> bool:

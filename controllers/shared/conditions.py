@@ -16,6 +16,11 @@ def condition(type: str, holds: bool, reason: Reason | str, message: str = "") -
     return Condition(type=type, status="True" if holds else "False", reason=str(reason), message=message[:MAX_MESSAGE])
 
 
+def find_condition(conditions: Iterable[Condition], type: str, status: str | None = None) -> Condition | None:
+    """The condition of this type, if it has this status or any status will do."""
+    return next((each for each in conditions if each.type == type and status in (None, each.status)), None)
+
+
 def set_times(
     conditions: Iterable[Condition], before: Iterable[Condition], *, generation: int, now: datetime
 ) -> tuple[Condition, ...]:
@@ -27,9 +32,13 @@ def set_times(
     for each in conditions:
         old = known.get(each.type)
         if old is not None or each.status != "False" or each.type not in SINCE_TRUE:
-            since = old.last_transition_time if old and old.status == each.status else format_time(now)
-            found.append(each.model_copy(update={"last_transition_time": since, "observed_generation": generation}))
+            found.append(set_time(each, old, generation=generation, now=format_time(now)))
     return tuple(found)
+
+
+def set_time(condition: Condition, old: Condition | None, *, generation: int, now: str) -> Condition:
+    since = old.last_transition_time if old is not None and old.status == condition.status else now
+    return condition.model_copy(update={"last_transition_time": since, "observed_generation": generation})
 
 
 def merge(

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, find_condition
 from poolhouse.api.kinds.meta import REFERENCE_AUTHORS
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.reference_authors import TAKE_OVER, Author, name_reference
@@ -106,8 +106,8 @@ class ReferenceRights:
 
 def last_refusals(conditions: Iterable[Condition], asked: Iterable[str]) -> dict[str, str]:
     """What the condition says about the references. Commands read it, because their users may not ask about others."""
-    found = [each.message for each in conditions if each.type == REFERENCES_REFUSED and each.status == "True"]
-    return dict.fromkeys(asked, found[0]) if found else {}
+    found = find_condition(conditions, REFERENCES_REFUSED, "True")
+    return dict.fromkeys(asked, found.message) if found is not None else {}
 
 
 def references_refused(found: Mapping[str, str], plural: str, name: str, reasons: tuple[str, str]) -> Condition:

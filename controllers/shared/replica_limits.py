@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from controllers.shared.conditions import condition
+from controllers.shared.conditions import condition, find_condition
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.metav1 import Condition
@@ -50,8 +50,8 @@ def excess(wanted: int, limit: int | None, status: LimitedStatus) -> Excess | No
     allowed. If the limit is unknown (None), the condition in the status tells it."""
     reached = status.replicas if status.desired_replicas is None else status.desired_replicas
     if limit is None:
-        known = any(each.type == SCALING_LIMITED and each.status == "True" for each in status.conditions)
-        limit = reached if known else UNLIMITED
+        limited = find_condition(status.conditions, SCALING_LIMITED, "True")
+        limit = UNLIMITED if limited is None else reached
     replicas = effective_replicas(wanted, limit, reached)
     return Excess(wanted, replicas, limit) if replicas < wanted else None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from controllers.claim import steps
 from controllers.claim.allocator import Allocator, Stores
-from controllers.claim.controller import ClaimObserver
+from controllers.claim.observe import ClaimObserver
 from controllers.claim.plan import plan
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import SOURCE, Claim, ClaimSnapshot, Failure

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from controllers.claim import steps
+from controllers.claim.expiry import expires_at
 from controllers.claim.plan import plan
 from controllers.claim.snapshot import Failure
-from controllers.claim.status import expires_at
 from controllers.warmpool import ssh_keys
 from poolhouse.api.apimachinery.timestamps import format_micro_time
 from poolhouse.api.apimachinery.unstructured import at

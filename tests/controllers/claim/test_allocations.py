@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from controllers.claim.allocator import Allocator, Stores, select_pool
+from controllers.claim.memory import ClaimRecord
 from controllers.claim.reasons import ClaimReason
-from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, Failure, Timeline, claim_of
+from controllers.claim.snapshot import SOURCE, Claim, Failure, Timeline, claim_of
 from controllers.shared.decisions import decision
 from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool, parse_warm_pool, pool_of

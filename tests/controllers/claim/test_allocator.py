@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from controllers.claim.allocator import Allocator, QuotaTracker, Stores, select_pool
-from controllers.claim.snapshot import ClaimRecord, Failure
+from controllers.claim.memory import ClaimRecord
+from controllers.claim.snapshot import Failure
 from controllers.warmpool import warm_pool
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from controllers.claim.application_watch import BURST, ApplicationWatches
-from controllers.claim.snapshot import ClaimRecord
+from controllers.claim.memory import ClaimRecord
 from controllers.warmpool.agent import application_health
 from controllers.warmpool.backends import Backend, Health
 from controllers.warmpool.warm_vm import WarmVM

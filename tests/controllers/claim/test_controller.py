@@ -10,8 +10,10 @@ import pytest
 
 from controllers.claim.allocator import Allocator, Stores
 from controllers.claim.apply import ClaimWriter
-from controllers.claim.controller import ClaimController, ClaimObserver, Enqueue
-from controllers.claim.snapshot import SOURCE, Claim, ClaimRecord, ClaimSnapshot
+from controllers.claim.controller import ClaimController, Enqueue
+from controllers.claim.memory import ClaimRecord
+from controllers.claim.observe import ClaimObserver
+from controllers.claim.snapshot import SOURCE, Claim, ClaimSnapshot
 from controllers.claim.steps import CheckHealth, JoinWaitQueue, Step
 from controllers.warmpool import warm_pool
 from controllers.warmpool.backends import CreateRequest

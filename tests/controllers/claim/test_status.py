@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from controllers.claim.expiry import expires_at, warns_at
 from controllers.claim.plan import plan
-from controllers.claim.status import expires_at, released, warns_at
+from controllers.claim.status import released
 from controllers.claim.steps import UpdateStatus
 from controllers.warmpool.backends import HEALTHY, Health
 from poolhouse.api.apimachinery.timestamps import format_micro_time

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from controllers.claim.snapshot import MAX_CACHE_LAG_SECONDS, ClaimRecord
+from controllers.claim.memory import MAX_CACHE_LAG_SECONDS, ClaimRecord
 from controllers.warmpool.agent import application_health
 from tests.controllers.claim.builders import a_claim, claimed_vm
 

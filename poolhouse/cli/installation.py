@@ -9,11 +9,12 @@ from datetime import datetime
 from poolhouse.api.apimachinery.counting import count_noun, join_first
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
-from poolhouse.api.kinds import KINDS
-from poolhouse.api.kinds.documentation import CERTIFICATES, EMERGENCY, ERRORS, INSTALL
+from poolhouse.api.kinds import DISABLED_KINDS, KINDS
+from poolhouse.api.kinds.documentation import BACKUP, CERTIFICATES, EMERGENCY, ERRORS, INSTALL
+from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, dotted, parse_release
-from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, webhook
+from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, restart_stack, webhook
 from poolhouse.runtime.errors import ApiError, WebhookFailed
 
 OLDEST_KUBERNETES: Release = (1, 31)
@@ -35,6 +36,8 @@ class Installation:
     """the resources of API versions, such as `kubevirt.io/v1`; none of a version that is not served"""
     validities: Mapping[str, tuple[datetime, datetime] | None]
     """when the CA bundle of each of Poolhouse's webhooks is valid; None for a missing or damaged one"""
+    orphans: Seen[Sequence[Json]] = ()
+    """the VMs whose owner is of a kind of Poolhouse that is not served"""
 
 
 def judge_installation(facts: Facts, installation: Installation) -> list[Check]:
@@ -113,16 +116,69 @@ def apis(facts: Facts, installation: Installation) -> Check:
         name, error = min(unread.items())
         return Check("apis", "failed", f"the API server does not serve {name}: {error.message}", page=ERRORS)
     missing = [text for text in REQUIRED if not _serves(installation, *text)]
-    own = [each.plural for each in KINDS if not _serves(installation, each.api_version, each.plural)]
-    if missing or len(own) == len(KINDS):
-        absent = [f"{plural} of {version}" for version, plural in missing] or ["the kinds of Poolhouse"]
-        remedy = "install KubeVirt" if missing else "install Poolhouse's CRDs"
-        return Check("apis", "failed", f"the cluster does not serve {join_first(absent)}", remedy, INSTALL)
+    if missing:
+        absent = [f"{plural} of {version}" for version, plural in missing]
+        return Check("apis", "failed", f"the cluster does not serve {join_first(absent)}", "install KubeVirt", INSTALL)
+    left_out_kinds = _left_out(facts, installation.deployments)
+    own = unserved_kinds(installation.served)
+    if lost := [each for each in own if each.plural not in (left_out_kinds or ())]:
+        return _lost_kinds(facts, installation.orphans, lost, known=left_out_kinds is not None)
     left_out = [f"{name} ({use})" for name, use in OPTIONAL.items() if not installation.served.get(name)]
-    missing_kinds = f"not installed: {join_first(own)}" if own else ""
+    missing_kinds = f"left out of this installation: {join_first([each.plural for each in own])}" if own else ""
     unserved = f"not served: {', '.join(left_out)}" if left_out else ""
     served = "the API server serves KubeVirt's and Poolhouse's kinds"
     return Check("apis", "ok", "; ".join(filter(None, (served, missing_kinds, unserved))))
+
+
+def unserved_kinds(served: Mapping[str, Seen[Collection[str]]]) -> list[Kind]:
+    """The kinds of Poolhouse that the API server is known not to serve."""
+    versions = ((kind, served.get(kind.api_version, ())) for kind in KINDS)
+    return [kind for kind, found in versions if not isinstance(found, ApiError) and kind.plural not in found]
+
+
+def _left_out(facts: Facts, deployments: Seen[Sequence[Json]]) -> frozenset[str] | None:
+    """The plurals of kinds that the installation does without on purpose; None if this cannot be seen."""
+    if isinstance(deployments, ApiError) or not (deployments or facts.stack):
+        return None
+    containers = (c for each in deployments for _, c in entries(each, "spec", "template", "spec", "containers"))
+    settings = (each for container in containers for _, each in entries(container, "env"))
+    values = (str(each.get("value") or "") for each in settings if each.get("name") == DISABLED_KINDS)
+    return frozenset(name.strip() for value in values for name in value.split(","))
+
+
+def _lost_kinds(facts: Facts, orphans: Seen[Sequence[Json]], lost: Sequence[Kind], *, known: bool) -> Check:
+    crds = join_first([each.crd_name for each in lost])
+    these = "this CRD is" if len(lost) == 1 else "these CRDs are"
+    if not known:
+        message = f"{these} missing: {crds}. You may not see whether the installation does without on purpose"
+        return Check("apis", "warning", message, page=INSTALL)
+    message = (
+        f"{these} missing: {crds}. If somebody has deleted a CRD, all its objects are gone, and Kubernetes deletes the"
+        f" VMs and disks that they owned, apart from retained disks; {_remains(orphans)}"
+    )
+    again = restart_stack(facts.stack) if facts.stack else "install the CRDs again with `helm upgrade`"
+    left = () if isinstance(orphans, ApiError) else [each for each in orphans if not _is_deleting(each)]
+    first = (
+        "first remove the ownerReferences of the VMs that you want to keep, which Kubernetes deletes at the latest when"
+        " the CRDs are back; then "
+        if left
+        else ""
+    )
+    then = "apply your manifests again, and take VMs back with `poolhouse attach --all --to POOL`"
+    return Check("apis", "failed", message, f"{first}{again}; {then}", BACKUP)
+
+
+def _remains(orphans: Seen[Sequence[Json]]) -> str:
+    if isinstance(orphans, ApiError):
+        return f"whether VMs remain cannot be seen: {orphans.message}"
+    if not orphans:
+        return "no such VM remains"
+    deleting = sum(map(_is_deleting, orphans))
+    return f"{count_noun(len(orphans), 'such VM', 'remains', 'remain')}, being deleted: {deleting}"
+
+
+def _is_deleting(document: Json) -> bool:
+    return at(document, "metadata", "deletionTimestamp") is not None
 
 
 def _serves(installation: Installation, version: str, plural: str) -> bool:

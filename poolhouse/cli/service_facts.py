@@ -110,7 +110,7 @@ def _home(configurations: Sequence[Json]) -> str | None:
 
 async def observe_installation(api: Api, home: str, seconds: float) -> Installation:
     """Raises the error of an API server that does not answer, or does not accept the credentials."""
-    from poolhouse.cli.installation import API_VERSIONS, Installation
+    from poolhouse.cli.installation import API_VERSIONS, Installation, unserved_kinds
 
     kubernetes = await seen(api.request("GET", "/version"), seconds)
     no_answer = Unauthorized | Unreachable | Unavailable | Throttled
@@ -121,16 +121,31 @@ async def observe_installation(api: Api, home: str, seconds: float) -> Installat
         seen(_list(api, DEPLOYMENTS, home, meta.OURS), seconds),
         seen(_configurations(api), seconds),
     )
-    served = await asyncio.gather(*(seen(_served(api, each), seconds) for each in API_VERSIONS))
+    answers = await asyncio.gather(*(seen(_served(api, each), seconds) for each in API_VERSIONS))
+    served = dict(zip(API_VERSIONS, answers, strict=True))
+    lost = [(kind.group, kind.kind) for kind in unserved_kinds(served)]
     return Installation(
         version("poolhouse"),
         kubernetes,
         kubevirts,
         deployments,
         configurations,
-        dict(zip(API_VERSIONS, served, strict=True)),
+        served,
         _validities(() if isinstance(configurations, ApiError) else configurations),
+        await seen(_owned(api, lost), seconds) if lost else (),
     )
+
+
+async def _owned(api: Api, kinds: Sequence[tuple[str, str]]) -> list[Json]:
+    """The VMs with an owner of one of the kinds."""
+    vms = await _list(api, VMS)
+    return [
+        vm for vm in vms if any(_group_kind(owner) in kinds for _, owner in entries(vm, "metadata", "ownerReferences"))
+    ]
+
+
+def _group_kind(owner: Json) -> tuple[str, str]:
+    return str(owner.get("apiVersion")).partition("/")[0], str(owner.get("kind"))
 
 
 async def _list(api: Api, resource: Resource, namespace: str | None = None, label: str | None = None) -> list[Json]:

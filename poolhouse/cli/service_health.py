@@ -137,9 +137,13 @@ def _was_asked(error: ApiError) -> bool:
 
 def _restore_configurations(facts: Facts) -> str:
     if facts.stack:
-        again = " and ".join(f"`poolhouse {verb} --dir {quote(facts.stack)}`" for verb in ("down", "up"))
-        return f"restart the stack, which writes them again: {again}"
+        return restart_stack(facts.stack)
     return "restore the webhook configurations with `helm upgrade` or `helm rollback`"
+
+
+def restart_stack(directory: str) -> str:
+    again = " and ".join(f"`poolhouse {verb} --dir {quote(directory)}`" for verb in ("down", "up"))
+    return f"restart the stack, which writes them again: {again}"
 
 
 def _webhook_down(facts: Facts, cause: str) -> Check:

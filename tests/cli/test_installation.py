@@ -49,8 +49,10 @@ def kubevirt(version: str) -> Json:
     return {"metadata": {"name": "kubevirt"}, "status": {"phase": "Deployed", "observedKubeVirtVersion": version}}
 
 
-def deployment(version: str) -> Json:
-    return {"metadata": {"labels": {"app.kubernetes.io/version": version}}}
+def deployment(version: str, without: str = "") -> Json:
+    container = {"env": [{"name": "POOLHOUSE_KINDS_OFF", "value": without}]}
+    spec = {"template": {"spec": {"containers": [container]}}}
+    return {"metadata": {"labels": {"app.kubernetes.io/version": version}}, "spec": spec}
 
 
 def hook(name: str, group: str, resource: str, policy: str = "Fail") -> Json:
@@ -146,9 +148,6 @@ def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
         pytest.param({}, "ok", "serves KubeVirt's and Poolhouse's kinds", id="all"),
         pytest.param({"cdi.kubevirt.io/v1beta1": ()}, "ok", "disks from dataVolumeTemplates", id="without CDI"),
         pytest.param(
-            {"poolhouse.dev/v1alpha1": ()}, "ok", "not installed: virtualmachinewarm", id="kinds are left out"
-        ),
-        pytest.param(
             {"subresources.kubevirt.io/v1": ()}, "failed", "virtualmachines/restart of subresources", id="no KubeVirt"
         ),
         pytest.param(
@@ -157,17 +156,91 @@ def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
             "does not serve subresources.kubevirt.io/v1: service unavailable",
             id="virt-api is down",
         ),
-        pytest.param(
-            dict.fromkeys((kind.api_version for kind in KINDS), frozenset(plural for _, plural in REQUIRED)),
-            "failed",
-            "the kinds of Poolhouse",
-            id="no CRD",
-        ),
     ],
 )
 def test_apis_that_poolhouse_needs(served: Json, verdict: str, said: str) -> None:
     found = apis(WELL, installation(served={**SERVED, **served}))
     assert (found.verdict, said in found.message) == (verdict, True), found.message
+
+
+WITHOUT_POOLS = {**SERVED, "kubevirt.io/v1": SERVED["kubevirt.io/v1"] - {"virtualmachinepools"}}
+WITHOUT_ALL = SERVED | {kind.api_version: frozenset(plural for _, plural in REQUIRED) for kind in KINDS}
+LEFT: Json = {"metadata": {"name": "web-1"}}
+LEAVING: Json = {"metadata": {"name": "web-2", "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+DELETED = (
+    "If somebody has deleted a CRD, all its objects are gone, and Kubernetes deletes the VMs and disks that they owned,"
+    " apart from retained disks; "
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "said", "remedy"),
+    [
+        pytest.param(
+            {"deployments": [deployment("0.1.0", "virtualmachinepools,migrationpolicies")]},
+            "ok",
+            "left out of this installation: virtualmachinepools",
+            "",
+            id="on purpose",
+        ),
+        pytest.param(
+            {},
+            "failed",
+            f"this CRD is missing: virtualmachinepools.kubevirt.io. {DELETED}no such VM remains",
+            "install the CRDs again with `helm upgrade`; apply your manifests again",
+            id="deleted, as are its objects",
+        ),
+        pytest.param(
+            {"orphans": [LEFT, LEAVING]},
+            "failed",
+            "2 such VMs remain, being deleted: 1",
+            "first remove the ownerReferences of the VMs that you want to keep",
+            id="some VMs remain",
+        ),
+        pytest.param(
+            {"orphans": [LEAVING]},
+            "failed",
+            "1 such VM remains, being deleted: 1",
+            "install the CRDs again",
+            id="none can be kept",
+        ),
+        pytest.param({"orphans": HIDDEN}, "failed", "whether VMs remain cannot be seen: no", "", id="VMs are hidden"),
+        pytest.param(
+            {"served": WITHOUT_ALL},
+            "failed",
+            "these CRDs are missing: virtualmachinepools.kubevirt.io, ",
+            "install the CRDs again",
+            id="no CRD",
+        ),
+        pytest.param({"deployments": HIDDEN}, "warning", "You may not see whether", "", id="the settings are hidden"),
+        pytest.param({"deployments": []}, "warning", "You may not see whether", "", id="the services are elsewhere"),
+    ],
+)
+def test_crds_of_poolhouse_that_are_missing(changes: Json, verdict: str, said: str, remedy: str) -> None:
+    found = apis(WELL, installation(**{"served": WITHOUT_POOLS, **changes}))
+    assert (found.verdict, said in found.message, remedy in found.remedy) == (verdict, True, True), found
+
+
+def test_the_embedded_stack_writes_its_crds_again() -> None:
+    found = apis(replace(WELL, stack="/tmp/a"), installation(served=WITHOUT_POOLS, deployments=[]))
+    assert found.remedy.startswith("restart the stack, which writes them again: `poolhouse down --dir /tmp/a`")
+
+
+async def test_the_vms_of_a_kind_without_its_crd_are_those_of_its_objects() -> None:
+    def vm(name: str, kind: str, group: str = "kubevirt.io/v1") -> Json:
+        return {"metadata": {"name": name, "ownerReferences": [{"apiVersion": group, "kind": kind}]}}
+
+    class Cluster:
+        async def request(self, verb: str, path: str) -> Json:
+            served = WITHOUT_POOLS.get(path.removeprefix("/apis/"), ())
+            return {"resources": [{"name": name} for name in served]}
+
+        async def list(self, resource: Any, *given: Any, **options: Any) -> Any:
+            vms = [vm("ours", "VirtualMachinePool"), vm("other", "VirtualMachinePool", "pool.kubevirt.io/v1beta1")]
+            return (vms, "") if resource.plural == "virtualmachines" else ([], "")
+
+    found = await observe_installation(cast("Api", Cluster()), "poolhouse-system", 1.0)
+    assert [each["metadata"]["name"] for each in cast(Any, found.orphans)] == ["ours"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,5 @@ class Waiting:
 
     name: str
     reason: str
-    gate: str = ""
-    """the name of the gate that delays the action, or "" if its rule does"""
     progressing: PoolReason | None = None
     """the reason of the condition Progressing while updates wait for this"""

@@ -17,6 +17,8 @@ from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.conditions import join_names
 from controllers.shared.vm import VM
 
+Queues = dict[str | None, deque[tuple[int, VM]]]
+
 
 def in_zone_order(snapshot: PoolSnapshot, groups: Iterable[Iterable[VM]]) -> list[VM]:
     """The VMs of the groups in the order of their deletion: group by group, and within a group so that the zones stay
@@ -24,19 +26,19 @@ def in_zone_order(snapshot: PoolSnapshot, groups: Iterable[Iterable[VM]]) -> lis
     known zone keeps its place among the first VMs of the fullest zones."""
     if not has_zones(snapshot):
         return list(chain.from_iterable(groups))
-    left = Counter(snapshot.zones.get(vm.name, "") for vm in snapshot.active)
+    left = Counter(snapshot.zones.get(vm.name) for vm in snapshot.active)
     return [vm for group in groups for vm in _picks(_queues(snapshot, group), left)]
 
 
-def _queues(snapshot: PoolSnapshot, group: Iterable[VM]) -> dict[str, deque[tuple[int, VM]]]:
+def _queues(snapshot: PoolSnapshot, group: Iterable[VM]) -> Queues:
     """The VMs of each zone, with their places in the group."""
-    queues: dict[str, deque[tuple[int, VM]]] = {}
+    queues: Queues = {}
     for place, vm in enumerate(group):
-        queues.setdefault(snapshot.zones.get(vm.name, ""), deque()).append((place, vm))
+        queues.setdefault(snapshot.zones.get(vm.name), deque()).append((place, vm))
     return queues
 
 
-def _picks(queues: dict[str, deque[tuple[int, VM]]], left: Counter[str]) -> Iterator[VM]:
+def _picks(queues: Queues, left: Counter[str | None]) -> Iterator[VM]:
     while waiting := {zone: queue for zone, queue in queues.items() if queue}:
         most = max((left[zone] for zone in waiting if zone), default=0)
         fullest = [zone for zone in waiting if not zone or left[zone] == most]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import IntEnum
+from enum import IntEnum, auto
 from functools import cached_property
 from typing import Literal
 
@@ -40,13 +40,13 @@ CAUSES: Mapping[DisruptionCause, tuple[Transition, str]] = {
 class Effect(IntEnum):
     """What a disruption does to the guest, from the least to the most."""
 
-    CHANGES = 0
+    CHANGES = auto()
     """The guest keeps running, or does not run."""
-    MIGRATES = 1
+    MIGRATES = auto()
     """KubeVirt migrates the guest for the change."""
-    RESTARTS_LATER = 2
+    RESTARTS_LATER = auto()
     """A restart follows for the change. From now on the VM counts as one that is stopped."""
-    STOPS = 3
+    STOPS = auto()
     """The guest stops, after its lifecycle hooks."""
 
 
@@ -177,16 +177,16 @@ class Way:
             self.taken.add(wanted)
         self.taken.updated += wanted.updates and (wanted.prepared or closed is None)
         if closed is not None:
-            return Decision(wanted, waiting=Waiting(wanted.vm.name, str(answer), closed.name, closed.progressing))
+            return Decision(wanted, waiting=Waiting(wanted.vm.name, str(answer), closed.progressing))
         if isinstance(answer, Action):
             return Decision(wanted, answer)
         return Decision(wanted, wanted.make(), stop=wanted if wanted.effect is Effect.STOPS else None)
 
-    def _first_answer(self, wanted: Disruption) -> tuple[Gate | None, Answer]:
+    def _first_answer(self, wanted: Disruption) -> tuple[Gate | None, Answer | None]:
         kind = wanted.cause, wanted.effect
         if kind not in self._concerned:
             self._concerned[kind] = tuple(gate for gate in self.gates if gate.concerns(*kind))
         for gate in self._concerned[kind]:
             if answer := gate.ask(self.snapshot, self.now, wanted, self.taken):
                 return gate, answer
-        return None, ""
+        return None, None

@@ -31,9 +31,9 @@ class HookState:
 
     name: str
     ends_at: datetime
-    abandoned: bool = False
+    abandoned: bool
     """whether the hook has ended with Abandon, so that the pool does not wait for other hooks"""
-    timed_out: bool = False
+    timed_out: bool
 
     @property
     def pending(self) -> bool:

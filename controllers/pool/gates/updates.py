@@ -48,7 +48,7 @@ def strategy(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: T
     if snapshot.pool.spec.update_strategy.opportunistic is not None and not vm.halted:
         if not awaits_reboot(snapshot, vm):
             return "the update strategy is opportunistic, and it is not halted"
-        if wanted.effect >= Effect.RESTARTS_LATER:
+        if wanted.effect is Effect.STOPS:
             return f"the update strategy is opportunistic: {AT_REBOOT}"
     return at_next_start(vm) if not wanted.updates and not may_be_restarted(vm) else ""
 
@@ -65,4 +65,4 @@ def surge(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Take
 
 def snapshot_before(snapshot: PoolSnapshot, now: datetime, wanted: Disruption, taken: Taken) -> Answer:
     """Takes the snapshot of the VM, and waits until it is ready."""
-    return before_update(snapshot, wanted.vm, now) if wanted.updates else ""
+    return before_update(snapshot, wanted.vm, now)

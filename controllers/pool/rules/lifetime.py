@@ -25,7 +25,7 @@ def ended(snapshot: PoolSnapshot, now: datetime) -> Iterator[Disruption]:
     found = [(end, vm) for vm in snapshot.active if (end := lifetime_end(snapshot, vm)) is not None and end <= now]
     if found and count_outdated(snapshot, now):
         found = [(end, vm) for end, vm in found if not is_behind(snapshot, vm)]
-    for end, vm in sorted(found, key=lambda each: (not each[1].held, each[0], each[1].name)):
+    for end, vm in sorted(found, key=lambda each: (each[0], each[1].name)):
         begun = not vm.available and update_has_begun(snapshot, vm)
         reason = f"its VMI is older than maxLifetimeSeconds allows since {format_time(end)}"
         yield Disruption(vm, "Lifetime", partial(restart, vm, reason), begun=begun)

@@ -16,7 +16,7 @@ from controllers.pool.snapshots_before_update import (
     is_old,
     retry_at,
 )
-from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
+from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.shared.conditions import condition, join_names
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.api.apimachinery.timestamps import parse_time
@@ -26,7 +26,7 @@ from poolhouse.api.kinds.metav1 import Condition
 def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnapshot]:
     """Deletes failed snapshots after a pause, so that they are taken again, those whose VM was not updated for a day,
     and those that a newer one replaces."""
-    next_of = {snapshot_name(vm) for vm in snapshot.active} if snapshot.vm_snapshots else set()
+    next_of = _of_next_updates(snapshot)
     newest: dict[tuple[str, str], VMSnapshot] = {}
     for each in sorted(snapshot.vm_snapshots, key=lambda each: each.update):
         if each.deleting:
@@ -45,14 +45,18 @@ def prune_snapshots(snapshot: PoolSnapshot, now: datetime) -> Iterator[PruneSnap
 
 def seconds_until_retry(snapshot: PoolSnapshot, now: datetime) -> float | None:
     """Seconds until the next snapshot is taken again: one that failed, or one whose VM was not updated for a day."""
-    kept = [each for each in snapshot.vm_snapshots if not each.deleting]
-    next_of = {snapshot_name(vm) for vm in snapshot.active} if kept else set()
+    next_of = _of_next_updates(snapshot)
     times = (
         (RETRY_AFTER if each.failed else MAX_AGE) - (now - parse_time(each.created_at))
-        for each in kept
-        if each.failed or each.name in next_of
+        for each in snapshot.vm_snapshots
+        if not each.deleting and (each.failed or each.name in next_of)
     )
     return min((left for time in times if (left := time.total_seconds()) > 0), default=None)
+
+
+def _of_next_updates(snapshot: PoolSnapshot) -> set[str]:
+    """The names of the snapshots that were taken before the next update of a VM."""
+    return {found.name for vm in snapshot.active if (found := snapshot.next_snapshot(vm)) is not None}
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:

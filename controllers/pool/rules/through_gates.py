@@ -39,5 +39,5 @@ def act(snapshot: PoolSnapshot, now: datetime, rule: Rule) -> tuple[list[Action]
         if isinstance(answer, Action):
             found.append(answer)
         else:
-            waits.append(Waiting(each.name, answer, hooks.NAME))
+            waits.append(Waiting(each.name, answer))
     return [*rule.before(snapshot, found), *found], waits

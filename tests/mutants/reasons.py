@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+LIMIT, ZONES = "controllers/pool/update_limit.py", "controllers/pool/zones.py"
 PRECEDENCE, WINNERS = "poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"
 RULES = "controllers/pool/rules"
 TIME = "it finds the same policies or VMIs, and only takes longer"
@@ -23,11 +24,15 @@ _AHEAD = 'time = known_time(text or "")'
 _BREAKER = (
     'return breaker.message or "" if breaker is not None and breaker.open and not may_probe(snapshot, now) else ""'
 )
+_PROMOTION = 'name, _, text = annotation.rpartition("=")'
+_MOST = "most = max((left[zone] for zone in waiting if zone), default=0)"
 _KEYS = "for key, later in zip(one.keys, other.keys, strict=True):"
 _INDEX = "index = self._by_namespace.get(relevant)"
 _RARE = "key, value = min(policy.selectors.instance, key=lambda label: (required[label], label))"
 _RAREST = "found |= min((self._with(key, value) for key, value in policy.selectors.instance), key=len)"
 _COUNT = "required = Counter(label for policy in self.policies for label in policy.selectors.instance)"
+_FILED = "(self._any[key] if value == ANY else exact.setdefault(key, {}).setdefault(value, [])).append(place)"
+_NAMESPACE = "before = self._namespaces.get(name)"
 _BY_LABEL = "self._by_label = {key: by_value for key, by_value in self._by_label.items() if key in keys}"
 
 REASONS: dict[str, str] = {
@@ -48,6 +53,14 @@ REASONS: dict[str, str] = {
         "a breaker that is open has a message",
     ),
     **dict.fromkeys(
+        _changes(LIMIT, _PROMOTION, *_with(_PROMOTION, "rpartition", "partition")),
+        "with two equals signs, neither names a revision and a number of steps",
+    ),
+    **dict.fromkeys(
+        _changes(ZONES, _MOST, *_with(_MOST, "default=0", "default=1", "default=None")),
+        "it is compared with known zones only, and then there is one",
+    ),
+    **dict.fromkeys(
         _changes(PRECEDENCE, _KEYS, *_with(_KEYS, "strict=True", "", "strict=False")),
         "both have the same number of keys",
     ),
@@ -57,6 +70,8 @@ REASONS: dict[str, str] = {
             *_changes(PRECEDENCE, _RARE, *_with(_RARE, "key=lambda label: (required[label], label)", "", "key=None")),
             *_changes(PRECEDENCE, _RARE, *_with(_RARE, "(required[label], label))", "None)")),
             *_changes(PRECEDENCE, _COUNT, "required = Counter(None)"),
+            *_changes(PRECEDENCE, _FILED, *_with(_FILED, "value == ANY", "(value == ANY) or True")),
+            *_changes(WINNERS, _NAMESPACE, "before = None"),
             *_changes(WINNERS, _RAREST, *_with(_RAREST, "key=len", "", "key=None")),
             *_changes(WINNERS, _BY_LABEL, *_with(_BY_LABEL, "if key in", "if key not in")),
         ],

@@ -202,6 +202,7 @@ def test_an_update_with_an_analysis(observed: PoolSnapshot, updated: int, done: 
     status = status_of(observed)
     assert status.update is not None
     assert status.update.steps_done == done
+    assert (not status.update.checks) == (done == 4), "checks are those of an update that goes on"
     assert progressing(observed)[1] == reason
     assert (status.current_revision == NAME) == (reason == "Complete"), "an update that is analysed is not complete"
     assert {each.revision: each.outcome for each in status.history} == (

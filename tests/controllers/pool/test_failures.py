@@ -179,11 +179,27 @@ def test_which_vms_are_replaced(observed: PoolSnapshot, reason: str) -> None:
     assert all((reason in each.reason and not each.failed_starts) or each.failed_starts for each in heals)
 
 
-def test_a_vm_that_runs_again_is_left_alone_while_nothing_is_replaced() -> None:
-    breaker = {"open": True, "since": ago(60), "until": ago(-240), "reason": "Failing", "message": "3 VMs fail"}
-    pool = a_pool(3, autohealing={}, status={"healing": {"failures": [counted(3)], "breaker": breaker}})
+BREAKER = {"open": True, "since": ago(60), "until": ago(-240), "reason": "Failing", "message": "3 VMs fail"}
+CLOSED = [{"schedule": "0 13 * * *", "durationSeconds": 3600}]
+
+
+@pytest.mark.parametrize(
+    ("healing", "status", "disks", "action"),
+    [
+        pytest.param({}, {"breaker": BREAKER}, {}, EndHold, id="the circuit breaker is open"),
+        pytest.param({}, {}, {"root-1": "a disk of db"}, EndHold, id="its disk belongs to another VM"),
+        pytest.param({"onlyInMaintenanceWindows": True}, {}, {}, EndHold, id="the maintenance window has closed"),
+        pytest.param({}, {}, {}, Heal, id="healing does not wait for the window"),
+    ],
+)
+def test_a_vm_that_runs_again_is_left_alone_while_nothing_is_replaced(
+    healing: Json, status: Json, disks: dict[str, str], action: type
+) -> None:
+    recorded = {"healing": {"failures": [counted(3)], **status}}
+    pool = a_pool(3, autohealing=healing, status=recorded, maintenanceWindows=CLOSED)
     held = vm(1, vmi=run("Running"), hold=terminating(90))
-    assert [type(each) for each in plan(snapshot(pool, held, vm(2), vm(3)), NOW).actions] == [EndHold]
+    observed = snapshot(pool, held, vm(2), vm(3), foreign_disks=disks)
+    assert [type(each) for each in plan(observed, NOW).actions] == [action]
 
 
 def test_a_replaced_vm_begins_without_failures() -> None:

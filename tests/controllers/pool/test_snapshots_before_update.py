@@ -249,8 +249,8 @@ def test_restored_disks_are_not_replaced_again() -> None:
 
 def test_the_pool_comes_back_when_a_snapshot_is_too_old() -> None:
     paused = {**PROACTIVE, "steps": [{"pause": {}}]}
-    fresh = taken(FIRST, created_at=ago(86_400 - 9))
-    assert plan(three(FIRST, old(2), old(3), vm_snapshots=(fresh,), proactive=paused), NOW).again_seconds == 9
+    fresh = taken(FIRST, created_at=ago(86_400 - 1))
+    assert plan(three(FIRST, old(2), old(3), vm_snapshots=(fresh,), proactive=paused), NOW).again_seconds == 1
 
 
 def test_an_update_without_snapshots_writes_no_count() -> None:
@@ -380,6 +380,11 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             three(UPDATED, vm(2, ready=False), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
             [],
             id="a restore waits for the budget",
+        ),
+        pytest.param(
+            three(halted(1, updates=1), vm(2, ready=False), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
+            [("Restore", "web-1")],
+            id="that of a halted VM does not",
         ),
         pytest.param(
             three(replace(UPDATED, ready=False), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),

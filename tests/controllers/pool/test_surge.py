@@ -168,6 +168,11 @@ def test_status_and_waits_say_what_goes_on() -> None:
     assert conditions["Available"].status == "True"
 
 
+def test_a_vm_that_is_updated_in_place_waits_while_others_above_replicas_have_the_template() -> None:
+    waits = plan(surging(vm(1), vm(2), vm(3), old(4, scale_in="Protect")), NOW).waits
+    assert [(each.name, each.reason) for each in waits] == [("web-4", "enough VMs have the template")]
+
+
 def test_the_vm_that_replaces_one_without_a_restart_gets_the_new_template() -> None:
     unstarted = vm(3, vmi=vmi("web-3", revision=OLD.label))
     found = surging(vm(1), vm(2), unstarted, spec={"status": {"currentRevision": OLD.name}})

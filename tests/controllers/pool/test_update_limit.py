@@ -75,6 +75,13 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
             "step 1 of 4: 1 VM gets the template first",
             id="a step waits until its VMs are ready",
         ),
+        pytest.param(
+            four(vm(1, vmi=vmi("web-1", revision=OLD.label)), *ALL_OLD[1:], steps=[{"setReplicas": 2}]),
+            1,
+            0,
+            "step 1 of 1: 2 VMs get the template first",
+            id="a restart takes no place in a step",
+        ),
         pytest.param(steps(*ONE_NEW, done=0), 0, 1, PAUSED, id="then the pause begins"),
         pytest.param(steps(*ONE_NEW, done=1, since=1e6), 0, 1, PAUSED, id="a pause without a duration has no end"),
         pytest.param(
@@ -106,6 +113,13 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
             id="both: the smaller",
         ),
         pytest.param(
+            four(*TWO_NEW, partition=2, steps=[{"setReplicas": 1}], done=1),
+            0,
+            1,
+            "partition keeps the old template of 2 VMs",
+            id="the partition holds after the steps",
+        ),
+        pytest.param(
             four(*ALL_OLD, partition=1), 3, None, "partition keeps the old template of 1 VM", id="a partition of one VM"
         ),
         pytest.param(four(*ALL_OLD), 4, None, "", id="neither"),
@@ -119,8 +133,9 @@ def test_an_update_by_steps(observed: PoolSnapshot, updated: int, done: int | No
     limit = update_limit(observed, NOW)
     assert limit.reason == reason
     assert (limit.waits == PoolReason.UPDATE_PAUSED) == ("paused" in reason)
-    progress = pool_status(observed, planned, NOW).update
-    assert (progress.steps_done if progress else None) == done
+    status = pool_status(observed, planned, NOW)
+    assert (status.update.steps_done if status.update else None) == done
+    assert status.current_revision == (OLD.name if outdated else NAME), "an update without an analysis is complete"
     if reason:
         assert all(reason in wait.reason for wait in planned.waits if wait.name in outdated[updated:])
 
@@ -139,6 +154,20 @@ def test_a_pause_begins_once() -> None:
     update = pool_status(observed, plan(observed, NOW), NOW).update
     assert update is not None
     assert update.paused_since == ago(30)
+
+
+def test_a_pause_before_any_other_step_begins_once() -> None:
+    observed = four(*ALL_OLD, steps=[{"pause": {}}])
+    status = observed.pool.status.model_copy(update={"update": UpdateProgress(revision=NAME, paused_since=ago(30))})
+    update = update_limit(replace(observed, pool=replace(observed.pool, status=status)), NOW).progress
+    assert update is not None
+    assert update.paused_since == ago(30)
+
+
+def test_a_vm_that_joins_after_the_update_gets_the_template_at_once() -> None:
+    complete, joined = (steps(*map(vm, range(1, 4)), each) for each in (vm(4), old(4)))
+    status = joined.pool.status.model_copy(update={"update": update_limit(complete, NOW).progress})
+    assert update_limit(replace(joined, pool=replace(joined.pool, status=status)), NOW).allowed == 4
 
 
 def test_another_template_begins_with_the_first_step() -> None:
@@ -211,7 +240,7 @@ def test_a_partition_is_complete_when_the_others_are_updated() -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "replicas", "expected"), [(3, 10, 3), (3, 2, 2), ("10%", 10, 1), ("10%", 11, 2), ("100%", 7, 7)]
+    ("value", "replicas", "expected"), [(3, 10, 3), (3, 2, 2), ("10%", 10, 1), ("10%", 11, 2), ("100%", 700, 700)]
 )
 def test_numbers_and_percentages(value: int | str, replicas: int, expected: int) -> None:
     assert resolve(value, replicas) == expected
@@ -219,7 +248,7 @@ def test_numbers_and_percentages(value: int | str, replicas: int, expected: int)
 
 @pytest.mark.parametrize(
     ("annotation", "expected"),
-    [("web-1=2", 2), ("web-1=all", 5), ("web-2=2", 0), ("web-1", 0), ("web-1=x", 0), ("", 0), ("web-1=99999", 0)],
+    [("web-1=2", 2), ("web-1=all", 5), ("web-2=2", 0), ("web-1", 0), ("web-1=x", 0), ("", 0), ("web-1=1000", 0)],
 )
 def test_a_promotion_names_its_revision(annotation: str, expected: int) -> None:
     assert promoted_steps(annotation, "web-1", 5) == expected

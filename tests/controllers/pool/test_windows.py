@@ -164,6 +164,15 @@ def test_the_pool_says_when_the_next_window_opens_and_comes_back_then() -> None:
     assert (found.reason, found.message) == ("WaitingForMaintenanceWindow", f"0 of 2 VMs have the template; {SAID}")
 
 
+def test_an_update_does_not_wait_for_a_window_because_a_lifetime_does() -> None:
+    aged = vm(2, vmi=vmi("web-2", revision=REVISION.label, created_at=ago(8 * 24 * HOUR)))
+    observed = pool(old(1, ready=False), aged, maxLifetimeSeconds=7 * 24 * HOUR)
+    decided = plan(observed, NOW)
+    assert [(wait.name, wait.reason) for wait in decided.waits] == [("web-2", f"its lifetime has ended: {SAID}")]
+    (found,) = (c for c in pool_status(observed, decided, NOW).conditions if c.type == "Progressing")
+    assert found.reason == "UpdatingVMs"
+
+
 def test_a_pool_comes_back_at_the_end_of_a_window_only_if_something_is_left() -> None:
     assert plan(pool(old(1), old(2), window=OPEN), NOW).again_seconds == HOUR
     assert plan(pool(vm(1, ready=False, start_failures=9), autohealing={}), NOW).again_seconds == HOUR

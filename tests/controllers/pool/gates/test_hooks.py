@@ -164,6 +164,11 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             id="a VM that has the template is held before its restart",
         ),
         pytest.param(
+            pool(1, replace(serving(1, revision="r0"), revision="r0")),
+            [("Update", "web-1")],
+            id="it gets the template without a hold, which stops nothing",
+        ),
+        pytest.param(
             pool(2, held(1, "Restarting", revision="r0"), serving(2, revision="r0"), maxUnavailable=1),
             [],
             id="a VM that is held before its restart counts towards maxUnavailable",

@@ -386,6 +386,14 @@ def test_the_condition_names_what_is_missing(observed: PoolSnapshot, reason: Poo
             id="a VM of a former template is stopped",
         ),
         pytest.param(
+            seen(
+                *(running(n, IF_POSSIBLE, ready=False) for n in range(1, 5)),
+                template=template(template={"spec": {"evictionStrategy": IF_POSSIBLE}}),
+            ),
+            "an eviction moves its VMs",
+            id="all VMs start, and KubeVirt does not say yet whether it can migrate them",
+        ),
+        pytest.param(
             seen(*(running(n, "LiveMigrate") for n in (1, 2, 3)), FOUR[3]),
             "an eviction moves 3 VMs, which is enough",
             id="enough VMs move",

@@ -40,6 +40,9 @@ def pool(*vms: VM, days: float = 7, **given: Any) -> PoolSnapshot:
             pool(aged(1, 7), aged(2, 8)), [("Restart", "web-2")], id="within maxUnavailable, the oldest first"
         ),
         pytest.param(
+            pool(aged(2, 8), aged(1, 8), days=1 / DAY), [("Restart", "web-1")], id="of one second, the first by name"
+        ),
+        pytest.param(
             pool(aged(1, 8), aged(2, 8, ready=False), maxUnavailable=1), [("Restart", "web-2")], id="one that is down"
         ),
         pytest.param(pool(aged(1, 8), aged(2, 0, ready=False)), [], id="not while another is down"),

@@ -182,6 +182,11 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
             id="a VM that a client has named",
         ),
         pytest.param(
+            snapshot(1, vm(1), vm(2, ready=False, vmi=vmi("web-2", revision="r1", ready=False))),
+            [Delete("web-2", "u-web-2", "7", "2 VMs exist, 1 is wanted", False, True)],
+            id="a VM above replicas that stays if it becomes available meanwhile",
+        ),
+        pytest.param(
             snapshot(a_pool(1, updateStrategy=SURGE), old(1), vm(2)),
             [
                 Delete(

@@ -137,7 +137,8 @@ def guests_stack(tmp_path_factory: pytest.TempPathFactory, servers_of_unit: Exit
 
 
 class stack:
-    """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends."""
+    """`with stack(paths, "--engine", "simulated"):` runs `poolhouse up` until the block ends, as a user whose files
+    others cannot read."""
 
     def __init__(self, paths: StackPaths, *options: str) -> None:
         self._paths, self._options = paths, options
@@ -153,6 +154,7 @@ class stack:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                umask=0o077,
                 preexec_fn=_end_with_the_tests,  # noqa: PLW1509 (nothing else in it can take a lock)
             )
         deadline = time.monotonic() + START_SECONDS

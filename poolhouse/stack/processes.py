@@ -45,7 +45,6 @@ class Child:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                umask=0o022,
                 **as_user(uid),
             )
         self.pid = self._process.pid

@@ -69,6 +69,8 @@ def run(
     """Runs the stack until SIGINT or SIGTERM, and ends all its processes before it returns. Calls `watch` when the
     stack is ready, and `progress` with the numbers of ready and of all components after each change. Raises
     `StackError`."""
+    # Unprivileged workers read files of this process. What nobody else may read gets a mode of its own.
+    os.umask(0o022)
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     with paths.writing():

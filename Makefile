@@ -29,7 +29,9 @@ EC2_PYTEST := PYTHONPATH="$(CURDIR)" $(EC2_VENV)/bin/python -m pytest $(EC2_TEST
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # Programs in Go that requirements/tools/go.mod names and go.sum pins. Go builds them once, and keeps them in its cache.
 GO_TOOL := GOWORK=off GOFLAGS=-mod=readonly CGO_ENABLED=0 go -C requirements/tools tool
-COMPILE := $(BIN)/pip-compile --quiet --generate-hashes --strip-extras --no-header --no-emit-index-url --no-emit-find-links
+# For all systems and for each Python from that of Debian 12 on.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11.2 --generate-hashes --no-header \
+  --no-emit-index-url --no-emit-find-links
 
 .PHONY: run test test-ec2 test-e2e test-node lint bench chaos fair model fuzz mutants generate docs manifests screenshots plugin wheel client agent setup lock vendored clean
 
@@ -209,13 +211,13 @@ lock:
 	@for extra in webhook defaulter controllers; do \
 	  $(COMPILE) --extra $$extra -o requirements/$$extra.lock pyproject.toml; done
 	@$(COMPILE) --extra portal -c requirements/webhook.lock -o requirements/portal.lock pyproject.toml
-	@$(COMPILE) --allow-unsafe --extra webhook --extra defaulter --extra controllers --extra engine --extra console --extra portal \
+	@$(COMPILE) --extra webhook --extra defaulter --extra controllers --extra engine --extra console --extra portal \
 	  --extra test --extra mutants --extra lint --extra docs --extra monitoring --extra build \
-	  -c requirements/constraints.txt -o requirements/all.lock pyproject.toml
+	  -o requirements/all.lock pyproject.toml
 	@$(COMPILE) --extra webhook --extra controllers --extra ec2 -o requirements/ec2.lock pyproject.toml
-	@$(COMPILE) --allow-unsafe --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \
+	@$(COMPILE) --extra webhook --extra controllers --extra engine --extra ec2 --extra ec2-test \
 	  -c requirements/ec2.lock -o requirements/ec2-test.lock pyproject.toml
-	@$(COMPILE) --allow-unsafe --all-build-deps --only-build-deps -c requirements/all.lock -o requirements/build.lock pyproject.toml
+	@echo 'setuptools>=77' | $(COMPILE) -c requirements/all.lock -o requirements/build.lock -
 	@$(COMPILE) --extra cli --extra console -c requirements/all.lock -o requirements/cli.lock pyproject.toml
 
 # The files of npm packages that the pages of the console load. It needs npm, and nothing else does.

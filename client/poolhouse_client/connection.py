@@ -11,8 +11,11 @@ import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
@@ -92,8 +95,27 @@ def _connection(load: Callable[[], Any], namespace: str) -> Connection:
         tls = _tls(found)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot read the certificates of the kubeconfig: {error}") from error
-    proxy, name = getattr(found, "proxy", None), getattr(found, "tls_server_name", None)
-    return Connection(str(found.host).rstrip("/"), tls, auth, namespace, proxy, name)
+    server, name = str(found.host).rstrip("/"), getattr(found, "tls_server_name", None)
+    return Connection(server, tls, auth, namespace, _proxy(server, getattr(found, "proxy", None)), name)
+
+
+def _proxy(server: str, given: str | None) -> str | None:
+    """The proxy of the kubeconfig, or that of the environment, which kubectl does not use for a server on this machine
+    or one that `no_proxy` names. Newer releases of the library give that of the environment for every server."""
+    url, proxies = urlsplit(server), getproxies()
+    proxy, host = proxies.get(url.scheme), url.hostname or ""
+    if given and given not in proxies.values():
+        return given
+    if not proxy or _is_loopback(host) or proxy_bypass(host):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _from_service_account() -> Any:

@@ -16,7 +16,6 @@ from socket import SOCK_STREAM, gaierror, getaddrinfo
 from threading import local
 from time import monotonic
 from typing import Any
-from urllib.request import getproxies, proxy_bypass
 
 import httpcore
 import httpx
@@ -40,7 +39,13 @@ def new_async_http(
     transport: httpx.AsyncBaseTransport | None,
 ) -> httpx.AsyncClient:
     return httpx.AsyncClient(
-        base_url=server, verify=tls, auth=auth, proxy=proxy, headers=dict(headers), transport=transport
+        base_url=server,
+        verify=tls,
+        auth=auth,
+        proxy=proxy,
+        headers=dict(headers),
+        transport=transport,
+        trust_env=False,
     )
 
 
@@ -54,7 +59,11 @@ def new_http(
     transport: httpx.BaseTransport | None,
 ) -> httpx.Client:
     return httpx.Client(
-        base_url=server, auth=auth, headers=dict(headers), transport=transport or DeadlineTransport(tls, proxy)
+        base_url=server,
+        auth=auth,
+        headers=dict(headers),
+        transport=transport or DeadlineTransport(tls, proxy),
+        trust_env=False,
     )
 
 
@@ -102,11 +111,16 @@ class Deadline:
 
 
 class DeadlineTransport(httpx.BaseTransport):
-    """Sends requests through the given proxy, or that of the environment, as httpx does."""
+    """Sends requests through the proxy, if there is one."""
 
     def __init__(self, tls: ssl.SSLContext, proxy: str | None) -> None:
-        self._tls, self._proxy = tls, proxy
-        self._pools: dict[str | None, httpcore.ConnectionPool] = {}
+        through = httpx.Proxy(proxy) if proxy else None
+        self._pool = httpcore.ConnectionPool(
+            ssl_context=tls,
+            proxy=httpcore.Proxy(str(through.url), auth=through.raw_auth) if through else None,
+            keepalive_expiry=5.0,
+            network_backend=_Backend(),
+        )
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         url, body = request.url, request.stream
@@ -119,24 +133,11 @@ class DeadlineTransport(httpx.BaseTransport):
             extensions=request.extensions,
         )
         with _errors():
-            answer = self._pool(url).handle_request(sent)
+            answer = self._pool.handle_request(sent)
         return httpx.Response(answer.status, headers=answer.headers, stream=_Body(answer), extensions=answer.extensions)
 
     def close(self) -> None:
-        for each in self._pools.values():
-            each.close()
-
-    def _pool(self, url: httpx.URL) -> httpcore.ConnectionPool:
-        proxy = self._proxy or ("" if proxy_bypass(url.host) else getproxies().get(url.scheme)) or None
-        if proxy not in self._pools:
-            through = httpx.Proxy(proxy if "://" in proxy else f"http://{proxy}") if proxy else None
-            self._pools[proxy] = httpcore.ConnectionPool(
-                ssl_context=self._tls,
-                proxy=httpcore.Proxy(str(through.url), auth=through.raw_auth) if through else None,
-                keepalive_expiry=5.0,
-                network_backend=_Backend(),
-            )
-        return self._pools[proxy]
+        self._pool.close()
 
 
 @dataclass

@@ -18,6 +18,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.cluster_settings import choose, excerpt
 from poolhouse.cli.manifests import print_manifests, read_manifests
 from poolhouse.cli.output import Failed, Unreachable, echo, echo_block, install_extra, output_option
+from poolhouse.runtime.credentials import proxy_from_environment
 
 if TYPE_CHECKING:
     from defaulter.worker_process import SingleWorker
@@ -127,7 +128,10 @@ def fetch(server: str, path: str, body: bytes | None, accept: str, timeout: floa
     """Returns the status and the content of a response. Sends a POST with a body, else a GET."""
     headers = {"Content-Type": "application/json", "Accept": accept} if body is not None else {}
     try:
-        with urllib.request.urlopen(urllib.request.Request(server + path, body, headers), timeout=timeout) as answer:
+        request = urllib.request.Request(server + path, body, headers)
+        proxy = proxy_from_environment(server)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({request.type: proxy} if proxy else {}))
+        with opener.open(request, timeout=timeout) as answer:
             return answer.status, answer.read()
     except urllib.error.HTTPError as error:
         return error.code, error.read()

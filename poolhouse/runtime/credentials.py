@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from poolhouse.runtime.errors import Unreachable
@@ -56,7 +58,7 @@ class Credentials:
         self.anonymous_tls: ssl.SSLContext = anonymous_tls
         self.host = str(settings.host).rstrip("/")
         self.server_name: str | None = settings.tls_server_name
-        self.proxy = settings.proxy or _proxy_from_environment(self.host)
+        self.proxy = settings.proxy or proxy_from_environment(self.host)
         self._loaded_at = asyncio.get_running_loop().time()
 
     async def authorization(self) -> str | None:
@@ -88,7 +90,15 @@ def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
     return context
 
 
-def _proxy_from_environment(host: str) -> str | None:
-    scheme, _, rest = host.partition("://")
-    name = rest.split("/")[0].rsplit(":", 1)[0].strip("[]")
-    return None if proxy_bypass(name) else getproxies().get(scheme)
+def proxy_from_environment(server: str) -> str | None:
+    """The proxy that kubectl would use for an API server: none on this machine, and none that `no_proxy` names."""
+    url = urlsplit(server)
+    host = url.hostname or ""
+    return None if is_loopback(host) or proxy_bypass(host) else getproxies().get(url.scheme)
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -179,3 +179,25 @@ async def test_both_clients_connect_over_tls(user: Json, allowed: bool, tmp_path
                     token.write_text("new")
                     with context:
                         assert await asyncio.to_thread(client_of_threads.pools.list) == []
+
+
+PROXY = "http://proxy.example:3128"
+
+
+@pytest.mark.parametrize(
+    ("server", "cluster", "proxy"),
+    [
+        pytest.param("https://cluster.example", {}, PROXY, id="of the environment"),
+        pytest.param("https://cluster.example", {"proxy-url": "http://other"}, "http://other", id="of the kubeconfig"),
+        pytest.param("https://kept.example", {}, None, id="no_proxy names the server"),
+        pytest.param("https://127.0.0.1:6443", {}, None, id="the server is on this machine"),
+        pytest.param("https://localhost:6443", {"proxy-url": "http://other"}, "http://other", id="for a tunnel"),
+    ],
+)
+def test_the_proxy(
+    server: str, cluster: Json, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("https_proxy", PROXY)
+    monkeypatch.setenv("no_proxy", "kept.example")
+    clusters = [{"name": "one", "cluster": {"server": server, **cluster}}]
+    assert connect(write(tmp_path / "config", clusters=clusters)).proxy == proxy

@@ -217,7 +217,7 @@ async def run(configuration: Configuration) -> None:
         for reflector in shared_reflectors(informers):
             group.create_task(reflector.run(), name=f"reflector-{reflector.resource.plural}")
         for informer in informers:
-            await informer.synced()
+            await informer.answered()
         lifecycle.keep_objects()
         if context.defaulter is not None:
             group.create_task(kubevirts.run(), name="kubevirt")
@@ -264,7 +264,14 @@ def build(configuration: Configuration, context: ControllerContext, prometheus: 
 async def _work(components: Sequence[Component]) -> None:
     async with asyncio.TaskGroup() as group:
         for component in components:
-            group.create_task(component.work(), name=component.name)
+            group.create_task(_work_when_synced(component), name=component.name)
+
+
+async def _work_when_synced(component: Component) -> None:
+    """A CRD that is missing, because GitOps brings it later or somebody has deleted it, stops only its component."""
+    for informer in component.informers:
+        await informer.synced()
+    await component.work()
 
 
 def _missing(informers: Sequence[Informer[Any]]) -> Mapping[str, str] | None:

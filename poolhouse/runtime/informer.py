@@ -11,7 +11,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 from poolhouse.api.apimachinery.label_selectors import from_string, matches
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError
+from poolhouse.runtime.errors import ApiError, NotServed
 from poolhouse.runtime.reflector import PAGE_SIZE, Reflector, log_unreadable
 from poolhouse.runtime.resource import Key, Resource
 from poolhouse.runtime.store import Store
@@ -53,7 +53,7 @@ class Informer(Generic[V]):
         self.api, self._view = api, view
         self._selector = from_string(label_selector) if label_selector else {}
         self._handlers: list[Callable[[V | None, V | None], None]] = []
-        self._synced = asyncio.Event()
+        self._synced, self._answered = asyncio.Event(), asyncio.Event()
 
     def subscribe(self, changed: Callable[[V | None, V | None], None]) -> None:
         """Calls `changed(old, new)` for each view in the store and for each later change. `old` is None for a new
@@ -65,6 +65,17 @@ class Informer(Generic[V]):
     async def synced(self) -> None:
         """Waits until the first list is complete."""
         await self._synced.wait()
+
+    async def answered(self) -> None:
+        """Waits until the first list is complete, or the API server has said that it does not serve the resource."""
+        self.reflector.on_error.append(self._failed)
+        if self.error is not None:
+            self._failed(self.error)
+        await self._answered.wait()
+
+    def _failed(self, error: ApiError) -> None:
+        if isinstance(error, NotServed):
+            self._answered.set()
 
     @property
     def is_synced(self) -> bool:
@@ -105,6 +116,7 @@ class Informer(Generic[V]):
         for key, view in gathered.items():
             self._put(key, view)
         self._synced.set()
+        self._answered.set()
 
     def change(self, key: Key, document: Json) -> None:
         if not self._selects(document):

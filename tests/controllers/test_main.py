@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any, cast
+
 import pytest
 
-from controllers.main import Settings, main
+from controllers.main import Settings, _work, main
+from controllers.shared.component import Component
 
 
 @pytest.mark.parametrize(
@@ -41,3 +45,29 @@ def test_an_invalid_setting_ends_the_process(
     monkeypatch.setenv("POOLHOUSE_EC2_REGION", "Oregon")
     assert main() == 2
     assert "POOLHOUSE_EC2_REGION" in capsys.readouterr().err
+
+
+async def test_a_kind_that_is_not_served_stops_only_its_component() -> None:
+    class Listed:
+        def __init__(self) -> None:
+            self.event = asyncio.Event()
+
+        async def synced(self) -> None:
+            await self.event.wait()
+
+    served, absent, begun = Listed(), Listed(), list[str]()
+
+    def component(name: str, *informers: Listed) -> Component:
+        async def work() -> None:
+            begun.append(name)
+
+        return Component(name, cast(Any, informers), work)
+
+    served.event.set()
+    working = asyncio.create_task(_work([component("pool", served), component("warm", served, absent)]))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert begun == ["pool"]
+    absent.event.set()
+    await working
+    assert begun == ["pool", "warm"]

@@ -40,6 +40,30 @@ async def test_a_change_outside_of_the_view_is_not_reported(server: Server, api:
         assert seen == [("new", "a")]
 
 
+@pytest.mark.parametrize(
+    ("answer", "ends"),
+    [
+        pytest.param((404, b"404 page not found"), True, id="the kind is not served"),
+        pytest.param((503, b"etcd has no leader"), False, id="the API server fails"),
+    ],
+)
+async def test_a_start_does_not_wait_for_kinds_that_are_not_served(
+    server: Server, api: Api, answer: tuple[int, bytes], ends: bool
+) -> None:
+    async def script(request: Request) -> None:
+        await request.answer(*answer)
+
+    server.script = script
+    informer = informer_of(api)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(informer.run())
+        answered = group.create_task(informer.answered())
+        await asyncio.sleep(5)
+        assert (answered.done(), informer.is_synced) == (ends, False)
+        for each in (running, answered):
+            each.cancel()
+
+
 async def test_views_stay_while_the_kind_is_not_served(server: Server, api: Api) -> None:
     """An upgrade of KubeVirt replaces its CRDs. An empty store would make every pool replace its VMs."""
     cluster = Cluster(server, thing("a", 1))

@@ -36,12 +36,20 @@ class DefaultCommandGroup(CommandGroup):
         if not shows_help and (not arguments or arguments[0] not in {*self.commands, *context.help_option_names}):
             if arguments and arguments[0].startswith("-") and (late := [a for a in arguments if a in self.commands]):
                 raise click.UsageError(f"give the command first: {context.command_path} {late[0]} ...", context)
-            if arguments and (meant := self._meant(context, arguments[0])):
-                word = arguments[0]
+            word = self._first_name(context, arguments)
+            if meant := self._meant(context, word):
                 hint = f"Did you mean '{meant}'? If it is a name, write '{context.command_path} {self.default} {word}'"
                 raise click.UsageError(f"'{word}' is no command. {hint}", context)
             arguments = [self.default, *arguments]
         return super().parse_args(context, arguments)
+
+    def _first_name(self, context: click.Context, arguments: list[str]) -> str:
+        """The first argument that is neither an option nor its value, as the default command reads them."""
+        command = self.commands[self.default]
+        reading = click.Context(command, parent=context, info_name=self.default, resilient_parsing=True)
+        values, _, _ = command.make_parser(reading).parse_args(list(arguments))
+        named = (values.get(each.name or "") for each in command.params if isinstance(each, click.Argument))
+        return next((each for each in named if isinstance(each, str)), "")
 
     def _meant(self, context: click.Context, word: str) -> str | None:
         """The command that the user likely means by the word."""

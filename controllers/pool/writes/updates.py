@@ -4,11 +4,12 @@ from collections.abc import Collection
 from contextlib import suppress
 
 from controllers.pool import lost_base, template
-from controllers.pool.actions import Update
+from controllers.pool.actions import ReturnDisk, Update
 from controllers.pool.disk_templates import disks_by_entry
 from controllers.pool.template_merge import merge_template
 from controllers.pool.writes.context import Writing, read_member
 from controllers.pool.writes.existing_disks import existing_disk
+from controllers.pool.writes.retained_disks import return_disk
 from controllers.shared.vm import disk_names, parse_vm
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
@@ -44,6 +45,9 @@ async def update(to: Writing, a: Update) -> None:
         annotations[meta.RESTORED] = a.restored
         for done in (meta.RESTORE, meta.RUN_STRATEGY):
             annotations.pop(done, None)
+        for disk in here:
+            # KubeVirt replaces the claim of a retained disk, and its DataVolume keeps the pool's labels.
+            await return_disk(to.api, to.namespace, ReturnDisk(a.name, a.uid, disk, a.reason))
         await _resume(to, a, merged["spec"])
     await to.api.replace(VMS, merged)
 

@@ -12,12 +12,13 @@ from controllers.pool.events import PoolEvents
 from controllers.pool.writes.updates import update
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.creation import DefaultingCreator
+from controllers.shared.sources import DATA_VOLUMES
 from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
-from poolhouse.runtime.resource import VMS
+from poolhouse.runtime.resource import PVCS, VMS
 from tests.controllers.pool.builders import snapshot, template
 
 REQUEST = "web-r1=2026-03-01T11:59:00Z"
@@ -32,10 +33,19 @@ class Cluster:
         metadata = {"namespace": "default", "name": "web-1", "uid": "u-web-1", "ownerReferences": [owner]}
         metadata |= {"annotations": {meta.RESTORE: REQUEST, meta.RUN_STRATEGY: "Manual"}}
         self.vm = {"metadata": metadata, "spec": {**inner, **spec}}
-        self.runs, self.asked = runs, []
+        self.runs, self.asked, self.patched = runs, [], list[tuple[str, str, Any]]()
 
     async def get(self, resource: Any, namespace: str, name: str) -> Any:
+        if resource == DATA_VOLUMES:
+            labels = {meta.KEPT_BY: "u-web", meta.KEPT_FOR: "web-1"}
+            return {"metadata": {"name": name, "uid": "u-disk", "resourceVersion": "7", "labels": labels}}
+        if resource == PVCS:
+            owner = controller_reference("cdi.kubevirt.io/v1beta1", "DataVolume", name, "u-disk")
+            return {"metadata": {"name": name, "uid": "u-claim", "ownerReferences": [owner]}}
         return self.vm if resource.kind == VMS.kind else {"data": {"template": template()}}
+
+    async def patch(self, resource: Any, namespace: str, name: str, body: Any) -> None:
+        self.patched.append((resource.kind, name, body["metadata"]))
 
     async def replace(self, resource: Any, document: Any) -> None:
         self.asked.append((resource.kind, document))
@@ -89,3 +99,14 @@ async def test_the_run_strategy(
 async def test_a_vm_that_a_first_try_has_started_is_not_an_error() -> None:
     requests, _ = await completed(Cluster(True, runStrategy="Manual"), "Manual", True)
     assert requests == ["start"]
+
+
+async def test_the_datavolume_of_a_restored_disk_is_not_retained_any_more() -> None:
+    """Its claim is a new one of KubeVirt, which the pool does not retain."""
+    disk = {"metadata": {"name": "root-1"}}
+    cluster = Cluster(False, runStrategy="Halted", dataVolumeTemplates=[disk])
+    await completed(cluster, "Always", True)
+    ((kind, name, change),) = cluster.patched
+    assert (kind, name) == ("DataVolume", "root-1")
+    assert (change["labels"][meta.KEPT_BY], change["labels"][meta.KEPT_FOR]) == (None, None)
+    assert [each["uid"] for each in change["ownerReferences"]] == ["u-web-1"]

@@ -55,7 +55,8 @@ def adopt(observed: Observed, target: Json, members: list[Json], revisions: dict
 
 def _loses_disks(observed: Observed, vm: Json) -> bool:
     """Whether the VM waits only for the finalizer with which KubeVirt keeps its disks."""
-    strategy = at(observed.source, "spec", "scaleInStrategy") or {}
+    kept = observed.source or at(observed.record, "data")
+    strategy = at(kept, "spec", "scaleInStrategy") or {}
     waits = "deletionTimestamp" in vm and FINALIZER in (vm.get("finalizers") or ())
     return waits and preserves_state(strategy)
 

@@ -52,7 +52,7 @@ def plan(observed: Observed, drops: tuple[str, ...] = ()) -> list[Write] | Wait:
         return waits
     if target is None:
         if source is None:
-            raise CannotImport(f"both pools {observed.name} are gone; {record_name(observed.name)} has the spec")
+            raise CannotImport(f"{observed.both_gone}; {record_name(observed.name)} has the spec")
         return [_create_pool(observed, data)]
     return _hand_over(observed, target, data)
 
@@ -120,10 +120,10 @@ def _hand_over(observed: Observed, target: Json, data: Json) -> list[Write] | Wa
     revisions, writes = store_revisions(observed, target, data)
     if writes:
         return writes
+    # Also without the pool of KubeVirt, which may be gone with its CRD: Kubernetes deletes the VMs of such an owner.
+    if moved := list(adopt(observed, target, observed.owned(data["uid"]), revisions)):
+        return moved
     if observed.source is not None:
-        members = observed.owned(data["uid"])
-        if moved := list(adopt(observed, target, members, revisions)):
-            return moved
         if disks := list(retain(observed, target)):
             return disks
         metadata = observed.source["metadata"]

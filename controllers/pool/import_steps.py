@@ -91,6 +91,10 @@ class Observed:
         """Why there can be no pool of KubeVirt, or an empty string."""
         return "" if self.served else f"the cluster does not have KubeVirt's pools ({KUBEVIRT_POOLS.group})"
 
+    @property
+    def both_gone(self) -> str:
+        return ", and ".join(filter(None, (f"both pools {self.name} are gone", self.not_served)))
+
     def owned(self, uid: str) -> list[Json]:
         return [each for each in self.vms if (controller_of(each) or {}).get("uid") == uid]
 

@@ -6,7 +6,7 @@ element), and a codec. `walker` reads the table in both directions.
 """
 
 from dataclasses import dataclass
-from enum import Enum
+from enum import Enum, auto
 from functools import cached_property
 from typing import Any
 
@@ -31,8 +31,8 @@ from defaulter.json_paths import Path, parse_path
 
 
 class Side(Enum):
-    GUEST = "guest"
-    HOST = "host"
+    GUEST = auto()
+    HOST = auto()
 
 
 @dataclass(frozen=True)

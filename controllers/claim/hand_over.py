@@ -1,5 +1,6 @@
 """The next step of a claim whose UID is on a VM: bind it, activate, check and personalize it, and hand it over."""
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from controllers.claim import personalization, status, steps
@@ -12,11 +13,12 @@ from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
 from poolhouse.api.apimachinery.timestamps import seconds_until_next
+from poolhouse.api.kinds.claim import LaunchType
 from poolhouse.api.kinds.warm_states import WarmState
 
 REACTIVATE_SECONDS = 1.0
 """interval of repeated requests to start or unpause a VM"""
-ACTIVATION_SECONDS = {"Warm": 15.0, "Resumed": 60.0}
+ACTIVATION_SECONDS: Mapping[LaunchType | None, float] = {"Warm": 15.0, "Resumed": 60.0}
 """time limits for a bound VM to become healthy, by launch type; the default is `readiness.timeoutSeconds`"""
 QUIET_SECONDS = 5.0
 """The status reports an unhealthy VM only after this time, because most bound VMs become healthy sooner."""
@@ -128,7 +130,7 @@ def _unhealthy(s: ClaimSnapshot, vm: WarmVM, health: Health, now: datetime) -> s
     waited = (now - time_or_min(s.claim.status.bound_at)).total_seconds()
     limit = float(s.pool.spec.readiness.timeout_seconds) if s.pool else 900.0
     if health.verdict == "Failed":  # a check that could not run keeps the longer limit
-        limit = min(ACTIVATION_SECONDS.get(s.claim.status.launch_type or "", limit), limit)
+        limit = min(ACTIVATION_SECONDS.get(s.claim.status.launch_type, limit), limit)
     if waited >= limit:
         return steps.DeleteVM(vm, f"after {waited:.0f} s: {health.reason}: {health.message}")
     if waited >= QUIET_SECONDS and (fresh := status.unhealthy(s, vm, health, now)) != s.claim.status:

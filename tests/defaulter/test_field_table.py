@@ -149,6 +149,7 @@ def test_devices_without_a_list_or_an_alias() -> None:
         pytest.param(codecs.has_alias("cdrom"), {}, "cdrom", id="an object that is a word in XML"),
         pytest.param(codecs.YES_NO, False, "no", id="a switch with yes and no"),
         pytest.param(codecs.ON_OFF, True, "on", id="a switch with on and off"),
+        pytest.param(codecs.ON_OFF, False, "off", id="a switch that is off"),
     ],
 )
 def test_what_a_value_is_in_xml(codec: Codec, value: Any, xml: Any) -> None:

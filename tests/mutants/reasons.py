@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+ALLOCATOR, HAND_OVER = "controllers/claim/allocator.py", "controllers/claim/hand_over.py"
 LIMIT, ZONES = "controllers/pool/update_limit.py", "controllers/pool/zones.py"
 PRECEDENCE, WINNERS = "poolhouse/api/migrationpolicies/precedence.py", "controllers/migrationpolicy/winners.py"
 RULES = "controllers/pool/rules"
@@ -24,6 +25,15 @@ _AHEAD = 'time = known_time(text or "")'
 _BREAKER = (
     'return breaker.message or "" if breaker is not None and breaker.open and not may_probe(snapshot, now) else ""'
 )
+_UUIDS = (
+    'Field("domain.firmware.uuid", "uuid", UUID),',
+    """Field("domain.firmware.uuid", "sysinfo/system/entry[@name='uuid']", UUID),""",
+)
+_FOUND_NONE = 'found_none = (s.claim.status.launch_reason or "").startswith(f"{ClaimReason.POOL_EMPTY}:")'
+_VM_NAME = """return f"{claim[:54].rstrip('-.')}-{digest}\""""
+_RESTORED = 'observed_at = f"{claim.status.queue_position or 0:09}"'
+_JOINS = 'observed_at = format_micro_time(record.timeline.observed) if record.timeline.observed else ""'
+_CREATED = 'created: str = ""'
 _PROMOTION = 'name, _, text = annotation.rpartition("=")'
 _MOST = "most = max((left[zone] for zone in waiting if zone), default=0)"
 _KEYS = "for key, later in zip(one.keys, other.keys, strict=True):"
@@ -51,6 +61,27 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(
         _changes("controllers/pool/gates/healing.py", _BREAKER, *_with(_BREAKER, '"" if', '"XXXX" if')),
         "a breaker that is open has a message",
+    ),
+    **dict.fromkeys(
+        [key for row in _UUIDS for key in _changes("defaulter/fields.py", row, *_with(row, ", UUID)", ", )"))],
+        "the other row of the field accepts UUIDs only",
+    ),
+    **dict.fromkeys(
+        _changes(HAND_OVER, _FOUND_NONE, *_with(_FOUND_NONE, '""', '"XXXX"')), "neither text begins with the reason"
+    ),
+    **dict.fromkeys(
+        _changes("controllers/claim/obtain.py", _VM_NAME, *_with(_VM_NAME, "'-.'", "'XX-.XX'")),
+        "names have no capital letters",
+    ),
+    **dict.fromkeys(
+        _changes(ALLOCATOR, _RESTORED, *_with(_RESTORED, "or 0", "or 1")),
+        "one write sets phase Queued and the position",
+    ),
+    **dict.fromkeys(
+        _changes(ALLOCATOR, _JOINS, *_with(_JOINS, '""', '"XXXX"')), "the controller has observed each claim that joins"
+    ),
+    **dict.fromkeys(
+        _changes(PRECEDENCE, _CREATED, *_with(_CREATED, '""', '"XXXX"')), "both count as later than any time"
     ),
     **dict.fromkeys(
         _changes(LIMIT, _PROMOTION, *_with(_PROMOTION, "rpartition", "partition")),

@@ -289,7 +289,7 @@ def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
         waiting("after", 10, annotations=by("bob")),
         waiting("before", 9, annotations=by("ann")),
         a_claim(uid="bound", status=bound_status("b"), annotations=by("ann")),
-        a_claim(uid="failed", status={"phase": "Failed", "poolName": "web"}),
+        a_claim(uid="failed", status=bound_status("c", phase="Failed"), annotations=by("eve")),
         a_claim(uid="new"),
     ]
     found.reset(claims)
@@ -298,7 +298,9 @@ def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
     assert found.next_claims(POOL.uid, 9) == ["before"], "one VM is ready"
     assert found.next_claims(POOL.uid, 0) == []
     assert found.quotas.exceeded(a_claim(annotations=by("ann")), a_pool(claimPolicy={"maxPerUser": 1})) is not None
-    assert found.quotas.exceeded(a_claim(annotations=by("bob")), a_pool(claimPolicy={"maxPerUser": 1})) is None
+    for requester in ("bob", "eve"):
+        one = a_pool(claimPolicy={"maxPerUser": 1})
+        assert found.quotas.exceeded(a_claim(annotations=by(requester)), one) is None, requester
     assert [found.record(each).vms_known for each in claims] == [False] * 5
     assert found.record(a_claim(uid="later")).vms_known
     found.reset([])
@@ -362,6 +364,19 @@ def test_a_pool_is_full_with_the_vms_that_are_being_created() -> None:
     found.cancel_creation(claim, three, "web-c", found.record(claim))
     assert not found.is_full(three)
     assert found.record(claim).creating == set()
+
+
+def test_a_reservation_that_ends_after_its_vms_were_listed() -> None:
+    """A list without the VM's new claim offers the VM to others, while its reservation is still on its way."""
+    vm, claim = a_vm("a"), a_claim()
+    for end in (Allocator.cancel_reservation, Allocator.reject):
+        found = an_allocator(vm)
+        found.ready.reset([vm])
+        record = found.record(claim)
+        found.reserve(claim, POOL, vm, record)
+        found.vms_listed(claim, [], record, 0)
+        end(found, claim, vm, record)
+        assert found.ready.count(POOL.uid) == 1
 
 
 def test_a_refused_vm_is_not_tried_again_at_once() -> None:

@@ -221,7 +221,7 @@ def kind(step: Step) -> Any:
             id="within the grace period a ready VM is given",
         ),
         pytest.param(
-            snapshot(a_claim(creationTimestamp=ago(331)), candidate=READY),
+            snapshot(a_claim(creationTimestamp=ago(330)), candidate=READY),
             ("Failed", "BindTimeout"),
             id="after the grace period",
         ),
@@ -438,6 +438,16 @@ def kind(step: Step) -> Any:
             id="a booting VM has the pool's readiness timeout, and the status says what is missing",
         ),
         pytest.param(
+            snapshot(
+                a_claim(status=bound_status("m", "Started", seconds=100)),
+                claimed_vm(activated=True),
+                health=UNHEALTHY,
+                pool=a_pool(readiness={"timeoutSeconds": 100}),
+            ),
+            (DeleteVM, "m"),
+            id="a booting VM that is not healthy at the end of this timeout",
+        ),
+        pytest.param(
             snapshot(a_claim(status=READY_STATUS), claimed_vm("m", WarmState.IN_USE, owner=a_pool().owner)),
             (HandOverVM, "m"),
             id="changed owner references are restored",
@@ -522,6 +532,15 @@ def kind(step: Step) -> Any:
             snapshot(a_claim(status=READY_STATUS), claimed_vm("m"), claimed_vm("other")),
             (DeleteVM, "other"),
             id="Ready with an extra VM",
+        ),
+        pytest.param(
+            snapshot(
+                a_claim(status=COLD_STATUS | {"phase": "Ready", "readyAt": ago(1)}),
+                claimed_vm("m", vmi=None, activated=True),
+                claimed_vm("sooner"),
+            ),
+            (DeleteVM, "sooner"),
+            id="Ready: the claimant uses the VM, so it is kept while it restarts and another one was reserved",
         ),
         pytest.param(
             snapshot(a_claim(status=READY_STATUS), vms_known=True), ("Failed", "VMLost"), id="Ready, and the VM is gone"
@@ -695,7 +714,9 @@ def test_the_queue_position_is_not_written_for_every_vm() -> None:
     moved = snapshot(c, pool=QUEUE, position=29, timeline=Timeline(position_written=NOW - timedelta(seconds=3)))
     assert plan(moved, NOW) == Requeue(26)
     assert plan(moved, NOW + timedelta(seconds=25.5)) == Requeue(pytest.approx(0.5)), "it is written in time"
-    assert isinstance(plan(moved, NOW + timedelta(seconds=27)), UpdateStatus)
+    in_time = plan(moved, NOW + timedelta(seconds=26))
+    assert isinstance(in_time, UpdateStatus)
+    assert in_time.event is None, "the claim was queued before"
     later = replace(moved, timeline=Timeline(position_written=NOW + timedelta(hours=1)))
     assert isinstance(plan(later, NOW), UpdateStatus), "the clock was set back"
     still = snapshot(c, pool=QUEUE, position=30, timeline=Timeline(position_written=NOW - timedelta(seconds=60)))
@@ -865,6 +886,15 @@ USED = claimed_vm("i-1", WarmState.IN_USE)
             id="the launch",
         ),
         pytest.param(
+            snapshot(
+                a_claim(application=APPLICATION, creationTimestamp=ago(300), status=instance_status(phase="Bound")),
+                pool=INSTANCES,
+                has_agent=True,
+            ),
+            ("Failed", "ActivationFailed"),
+            id="at the bind deadline, while the agent of the lost instance may still run the application",
+        ),
+        pytest.param(
             snapshot(with_application(phase="Ready"), USED, pool=INSTANCES, has_agent=True),
             (CheckApplication, "i-1"),
             id="a check is due",
@@ -896,6 +926,14 @@ def test_steps_of_an_application(found: ClaimSnapshot, expected: Any) -> None:
     assert (type(step), step.vm.uid) == expected if isinstance(step, CheckApplication) else kind(step) == expected
 
 
+def test_the_status_says_which_secret_a_restarted_controller_does_not_find() -> None:
+    claim = with_application(phase="Bound", seconds=5)
+    step = plan(snapshot(claim, INSTANCE, pool=INSTANCES, has_agent=True, application=MISSING), NOW)
+    assert isinstance(step, UpdateStatus)
+    (ready,) = (each for each in step.status.conditions if each.type == "Ready")
+    assert (ready.reason, ready.message) == ("ApplicationSourceMissing", "web-i-1: application: no Secret")
+
+
 def reported(phase: str) -> Health:
     return application_health({"phase": phase})
 
@@ -907,6 +945,9 @@ def reported(phase: str) -> Health:
         pytest.param({"ending_seconds": 1.0}, CheckApplication, id="the agent says whether it has ended"),
         pytest.param(
             {"ending_seconds": 1.0, "application_health": reported("Running")}, Requeue(0.5), id="it still runs"
+        ),
+        pytest.param(
+            {"ending_seconds": 1.0, "application_health": reported("Pending")}, Requeue(0.5), id="it is about to run"
         ),
         pytest.param(
             {"ending_seconds": 1.0, "application_health": reported("Unknown")}, Requeue(0.5), id="it may still run"
@@ -972,7 +1013,7 @@ DELETES = a_pool(claimPolicy={"ttlSecondsAfterFinished": 60})
     [
         pytest.param(snapshot(a_claim(status=ENDED)), Requeue(), id="it stays as a record"),
         pytest.param(snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=60)), DeleteClaim(), id="its time is over"),
-        pytest.param(snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=90)), Requeue(30.0), id="it has time left"),
+        pytest.param(snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=61)), Requeue(1.0), id="it has time left"),
         pytest.param(snapshot(a_claim(status=ENDED), pool=DELETES), DeleteClaim(), id="the pool's time is over"),
         pytest.param(
             snapshot(a_claim(status=ENDED, ttlSecondsAfterFinished=0), pool=KEEPS), DeleteClaim(), id="its own time"

@@ -137,7 +137,7 @@ def test_a_claim_that_has_lost_its_pod_is_released(status: Json, expected: Any) 
 
 def test_a_claim_that_has_lost_its_pod_is_deleted_after_its_vm() -> None:
     """The garbage collector deletes the claims of Pods that are gone, by their owner references."""
-    released = replace(a_claim(status={"phase": "Released"}), pod=POD)
+    released = replace(a_claim(status={"phase": "Released", "finishedAt": ago(0)}), pod=POD)
     assert plan(snapshot(released), NOW) == Requeue()
     assert plan(snapshot(replace(released, lost_pod=True)), NOW) == DeleteClaim()
 

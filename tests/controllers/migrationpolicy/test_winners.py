@@ -129,11 +129,16 @@ def test_an_older_duplicate_takes_over(winners: Winners) -> None:
 @pytest.mark.sentence("3.4")
 def test_a_label_of_a_vmi_changes_only_that_vmi(winners: Winners) -> None:
     assert winners.vmi(DB, {"app": "web"}).vmis == {DB}
-    assert winners.vmi(DB, {"app": "web", "other": "label"}).vmis == set()
+    assert winners.vmi(DB, {"app": "web", "other": "label"}) == Changes()
 
 
 def test_a_namespace_label_that_no_policy_selects_changes_nothing(winners: Winners) -> None:
     assert winners.namespace("shop", {"tier": "gold", "owner": "me"}) == Changes()
+
+
+def test_a_label_of_a_namespace_without_vmis_changes_nothing(winners: Winners) -> None:
+    assert winners.namespace("empty", {}) == Changes()
+    assert winners.namespace("empty", {"tier": "gold"}) == Changes()
 
 
 @pytest.mark.sentence("3.6")

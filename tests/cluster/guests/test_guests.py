@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from defaulter.contract import HARDWARE_ANNOTATION
-from poolhouse.api.kinds.meta import NAMESPACE, UNDEFAULTED
+from poolhouse.api.kinds.meta import NAMESPACE
 from poolhouse.api.kubevirt.versions import STALL_DETECTION
 from poolhouse.cli.vm_streams import PLAIN_PROTOCOL, stream_path
 from poolhouse.runtime.api import Api
@@ -23,7 +23,7 @@ from poolhouse.stack.engine.qemu import capabilities
 from poolhouse.stack.engine.resources import MIGRATIONS, RESTORES, SNAPSHOTS
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import worker_uid
-from tests.cluster.guests.console import UP, Console, created, hardware
+from tests.cluster.guests.console import UP, Console
 from tests.cluster.simulated.test_engine import asked, kill, on_another, says, vm, with_disk
 from tests.waiting import PATIENCE_SECONDS, eventually
 
@@ -66,28 +66,6 @@ async def received(api: Api, path: str, until: bytes) -> bytes:
         while until not in found:
             found += await socket.receive_bytes()
     return found
-
-
-@pytest.mark.sentence("4.14")
-async def test_recorded_hardware_stays_when_devices_are_added(api: Api, paths: StackPaths) -> None:
-    await created(api, hardware(vm("kept"), ["root", "more"], ["net"]))
-    console = Console(paths, "kept")
-    await console.shows(UP)
-    recorded = await api.get(VMS, "default", "kept")
-    assert HARDWARE_ANNOTATION in recorded["spec"]["template"]["metadata"]["annotations"]
-
-    edited = hardware(vm("kept"), ["new", "more", "root"], ["second", "net"])
-    template = {"spec": {"template": edited["spec"]["template"]}}
-    stored = await api.patch(VMS, "default", "kept", template)
-    assert UNDEFAULTED not in stored["metadata"].get("annotations", {})
-    await eventually(lambda: asked(api, "kept", "restart"))
-    await console.shows(UP, times=2)
-    before, after = await console.devices(1), await console.devices(2)
-    assert before < after
-    kinds = sorted(line.split()[2] for line in before if line.split()[2].startswith("1af4:"))
-    # net, disk, console, rng, balloon, scsi
-    assert kinds == [f"1af4:{kind}" for kind in (1041, 1042, 1043, 1044, 1045, 1048)]
-    assert sorted(line.split()[2] for line in after - before if "1af4:" in line) == ["1af4:1041", "1af4:1042"]
 
 
 async def test_a_damaged_hardware_record_is_reported(api: Api) -> None:

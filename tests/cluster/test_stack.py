@@ -256,10 +256,9 @@ def test_no_admission_fails_while_certificates_are_renewed(whole: StackPaths) ->
     assert call(whole, ask) >= 100
 
 
-@pytest.mark.parametrize(
-    "name", ["controllers", "webhook", "defaulter", "engine", "kube-controller-manager", "kube-apiserver", "etcd"]
-)
+@pytest.mark.parametrize("name", ["webhook", "defaulter", "kube-controller-manager", "kube-apiserver", "etcd"])
 def test_a_killed_component_is_restarted(whole: StackPaths, name: str) -> None:
+    """Tests of Pods kill the controllers, and those of the engine the engine."""
 
     def part() -> dict[str, Any]:
         found = StackStatus.read(whole.status)  # `status` would ask the API server for pools, too

@@ -39,7 +39,7 @@ from controllers.warmpool.ec2.poller import EC2, build_ec2
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.events import WarmPoolEvents
-from controllers.warmpool.health import HealthTracker
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.probe_address import Network
 from controllers.warmpool.snapshot import EvictionFacts

@@ -62,16 +62,18 @@ async def read_pod(api: Api, claim: Claim) -> Json | Failure:
     if isinstance(contents, Failure):
         return contents
     try:
-        spec = with_contents(application, contents)
+        spec = _with_contents(application, contents)
     except _Missing as error:
         return Failure(ClaimReason.APPLICATION_SOURCE_MISSING, f"application: {error}")
     identity = claim.application_owner
-    metadata = {"namespace": claim.namespace, "name": identity.name, "uid": identity.uid}
-    return {"metadata": {**metadata, **_given(application)}, "spec": spec}
-
-
-def _given(application: Application) -> Json:
-    return {"labels": dict(application.labels), "annotations": dict(application.annotations)}
+    metadata = {
+        "namespace": claim.namespace,
+        "name": identity.name,
+        "uid": identity.uid,
+        "labels": dict(application.labels),
+        "annotations": dict(application.annotations),
+    }
+    return {"metadata": metadata, "spec": spec}
 
 
 async def _read(api: Api, namespace: str, application: Application) -> Contents | Failure:
@@ -101,7 +103,7 @@ def _content(kind: Kind, document: Json) -> Content:
     return {**{key: value.encode() for key, value in text.items()}, **binary}
 
 
-def with_contents(application: Application, contents: Contents) -> Json:
+def _with_contents(application: Application, contents: Contents) -> Json:
     """The spec of the Pod. Raises `_Missing`."""
     spec = application.json()
     for field in ("labels", "annotations", "imagePullSecrets"):

@@ -109,15 +109,9 @@ class ClaimWriter:
         await backend.terminate_application(vm, s.claim.application_owner.uid, s.grace_seconds, TERMINATE_SECONDS)
 
     async def _find_vms(self, s: ClaimSnapshot, _: steps.Step, backend: Backend, record: ClaimRecord) -> None:
+        record.vms_known = False  # unless this call succeeds
         found = await backend.find(s.claim.namespace, s.claim.uid)
         self.allocator.vms_listed(s.claim, found, record, self.clock())
-
-    async def _is_recorded(self, vm: WarmVM) -> bool:
-        if not vm.pool:
-            return False
-        found = await find(self.api, WARM_POOLS, vm.namespace, vm.pool)
-        pool = parse_warm_pool(found) if found is not None else None
-        return isinstance(pool, WarmPool) and pool.uid == vm.pool_uid and pool.recorded(vm)
 
     async def _join_queue(
         self, s: ClaimSnapshot, step: steps.JoinWaitQueue, backend: Backend, record: ClaimRecord
@@ -257,7 +251,6 @@ class ClaimWriter:
         try:
             changed = await backend.change(vm, change)
         except (WriteConflict, OutcomeUnknown):
-            record.vms_known = False
             await self._find_vms(s, steps.FindVMs(), backend, record)
         except Throttled:
             raise
@@ -293,7 +286,6 @@ class ClaimWriter:
         try:
             changed, failures = await Personalizer(self.api).personalize(s.claim, vm, template)
         except (WriteConflict, OutcomeUnknown):
-            record.vms_known = False
             await self._find_vms(s, steps.FindVMs(), backend, record)
             return
         record.personalization = vm.uid, failures
@@ -318,6 +310,13 @@ class ClaimWriter:
         why = "no status says that a controller gave it to its claim"
         await self._delete(s, steps.DeleteVM(step.vm, why), backend, record)
 
+    async def _is_recorded(self, vm: WarmVM) -> bool:
+        if not vm.pool:
+            return False
+        found = await find(self.api, WARM_POOLS, vm.namespace, vm.pool)
+        pool = parse_warm_pool(found) if found is not None else None
+        return isinstance(pool, WarmPool) and pool.uid == vm.pool_uid and pool.recorded(vm)
+
     async def _delete(self, s: ClaimSnapshot, step: steps.DeleteVM, backend: Backend, record: ClaimRecord) -> None:
         vm, reason = step.vm, step.reason
         try:
@@ -325,7 +324,6 @@ class ClaimWriter:
         except OutcomeUnknown:
             deleted = False
         if not deleted:
-            record.vms_known = False
             await self._find_vms(s, steps.FindVMs(), backend, record)
             return
         record.remember(replace(vm, deleting=True), self.clock())

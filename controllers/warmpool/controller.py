@@ -19,7 +19,8 @@ from controllers.shared.vmi import VMI
 from controllers.warmpool.apply import WarmPoolOutcome, WarmPoolWriter
 from controllers.warmpool.cache import BackendView, WarmPoolStores, WarmVMCache
 from controllers.warmpool.decisions import decisions
-from controllers.warmpool.health import HealthTracker, needs_probe
+from controllers.warmpool.health import needs_probe
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.memory import PoolMemory, WarmPoolRecords, template_hash_of
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.orphaning import orphan_leftovers

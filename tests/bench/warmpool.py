@@ -18,7 +18,7 @@ from controllers.claim.snapshot import CLAIMS
 from controllers.shared.vmi import parse_vmi
 from controllers.warmpool.backends import CreateRequest
 from controllers.warmpool.cache import WarmVMCache
-from controllers.warmpool.health import HealthTracker
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.plan import plan
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status

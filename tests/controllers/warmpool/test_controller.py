@@ -30,7 +30,7 @@ from controllers.warmpool.controller import (
     WarmPoolController,
 )
 from controllers.warmpool.events import WarmPoolEvents
-from controllers.warmpool.health import HealthTracker
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
 from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import Owner, WarmVM

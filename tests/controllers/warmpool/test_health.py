@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 
 from controllers.warmpool.backends import HEALTHY, Backend, Health
-from controllers.warmpool.health import HealthTracker, probe, vmi_health
+from controllers.warmpool.health import probe, vmi_health
+from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds.warm_readiness import HttpProbe, Readiness, TcpProbe

@@ -118,8 +118,8 @@ def _hyperv(*names: str) -> tuple[Field, ...]:
 
 
 DOMAIN: tuple[Field, ...] = (
-    Field("architecture", "os/type/@arch", one_of(*ARCHITECTURES, renamed=ARCHITECTURES)),
-    Field("domain.machine.type", "os/type/@machine", TEXT, from_libvirt=True),
+    Field("architecture", "os/type/@arch", one_of(renamed=ARCHITECTURES)),
+    Field("domain.machine.type", "os/type/@machine", from_libvirt=True),
     Field("domain.cpu.cores", "cpu/topology/@cores", COUNT, default=1),
     Field("domain.cpu.threads", "cpu/topology/@threads", COUNT, default=1),
     Field("domain.cpu.sockets", "cpu/topology/@sockets", COUNT, default=1),
@@ -128,7 +128,7 @@ DOMAIN: tuple[Field, ...] = (
     Field("domain.memory.guest", "memory", BYTES),
     Field("domain.firmware.uuid", "uuid", UUID),
     Field("domain.firmware.uuid", "sysinfo/system/entry[@name='uuid']", UUID),
-    Field("domain.firmware.serial", "sysinfo/system/entry[@name='serial']", TEXT),
+    Field("domain.firmware.serial", "sysinfo/system/entry[@name='serial']"),
     Field("domain.firmware.bootloader.bios.useSerial", "os/bios/@useserial", YES_NO),
     Field(
         "domain.firmware.bootloader.efi.secureBoot",
@@ -136,7 +136,7 @@ DOMAIN: tuple[Field, ...] = (
         YES_NO,
         requires="domain.firmware.bootloader.efi",
     ),
-    Field("domain.firmware.kernelBoot.kernelArgs", "os/cmdline", TEXT),
+    Field("domain.firmware.kernelBoot.kernelArgs", "os/cmdline"),
     *(
         Field(f"domain.chassis.{part}", f"sysinfo/chassis/entry[@name='{part}']")
         for part in ("manufacturer", "version", "serial", "asset", "sku")

@@ -48,6 +48,18 @@ def test_the_words_that_a_field_allows() -> None:
         assert not found[name].accepts(words.upper()), name
 
 
+def test_the_formats_that_a_field_allows() -> None:
+    formats = {codecs.BYTES: "size", codecs.UUID: "UUID", codecs.MAC: "MAC address", codecs.PCI: "PCI address"}
+    assert [(name, formats[row.codec]) for name, row in ROWS if row.codec in formats] == [
+        ("domain.memory.guest", "size"),
+        ("domain.firmware.uuid", "UUID"),
+        ("domain.firmware.uuid", "UUID"),
+        ("domain.devices.disks: disk.pciAddress", "PCI address"),
+        ("domain.devices.interfaces: macAddress", "MAC address"),
+        ("domain.devices.interfaces: pciAddress", "PCI address"),
+    ]
+
+
 def test_each_word_comes_back_from_its_xml() -> None:
     for name, row in ROWS:
         for word in WORDS.get(name, "").split(", ") if name in WORDS else ():

@@ -25,9 +25,8 @@ _AHEAD = 'time = known_time(text or "")'
 _BREAKER = (
     'return breaker.message or "" if breaker is not None and breaker.open and not may_probe(snapshot, now) else ""'
 )
-_UUIDS = (
-    'Field("domain.firmware.uuid", "uuid", UUID),',
-    """Field("domain.firmware.uuid", "sysinfo/system/entry[@name='uuid']", UUID),""",
+_PCI = (
+    'return {"type": "pci", **{part: f"0x{digits}" for part, digits in zip(_PCI_PARTS, match.groups(), strict=True)}}'
 )
 _FOUND_NONE = 'found_none = (s.claim.status.launch_reason or "").startswith(f"{ClaimReason.POOL_EMPTY}:")'
 _VM_NAME = """return f"{claim[:54].rstrip('-.')}-{digest}\""""
@@ -63,8 +62,15 @@ REASONS: dict[str, str] = {
         "a breaker that is open has a message",
     ),
     **dict.fromkeys(
-        [key for row in _UUIDS for key in _changes("defaulter/fields.py", row, *_with(row, ", UUID)", ", )"))],
-        "the other row of the field accepts UUIDs only",
+        _changes("defaulter/codecs.py", _PCI, *_with(_PCI, "strict=True", "", "strict=False")),
+        "the pattern has a group for each part",
+    ),
+    **dict.fromkeys(
+        [
+            *_changes("defaulter/fields.py", "GUEST = auto()", "GUEST = None"),
+            *_changes("defaulter/fields.py", "HOST = auto()", "HOST = None"),
+        ],
+        "a member of an Enum is the same with any value",
     ),
     **dict.fromkeys(
         _changes(HAND_OVER, _FOUND_NONE, *_with(_FOUND_NONE, '""', '"XXXX"')), "neither text begins with the reason"

@@ -27,9 +27,12 @@ class SnapshotUsers(Users):
             return ""
         chosen = numbered[-2]
         request = f"{chosen['metadata']['name']}={format_time(self.place.api.now())}"
-        template = {"metadata": None, **chosen["data"]["template"]}
-        body = {"metadata": {"annotations": {meta.RESTORE: request}}, "spec": {"template": template}}
-        await self.place.api.patch(POOLS, self.place.namespace, "web", body)
+        annotations = {**(pool["metadata"].get("annotations") or {}), meta.RESTORE: request}
+        # Without a merge: the present template may spell `runStrategy` as `running`.
+        spec = {**pool["spec"], "template": chosen["data"]["template"]}
+        await self.place.api.replace(
+            POOLS, {**pool, "metadata": {**pool["metadata"], "annotations": annotations}, "spec": spec}
+        )
         return f"restore {request}"
 
 

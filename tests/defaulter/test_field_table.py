@@ -60,6 +60,16 @@ def test_the_formats_that_a_field_allows() -> None:
     ]
 
 
+def test_what_kind_of_device_it_is_must_be_an_object() -> None:
+    assert [name for name, row in ROWS if row.codec.expected == "an object"] == [
+        "domain.devices.disks: disk",
+        "domain.devices.disks: cdrom",
+        "domain.devices.disks: lun",
+        "domain.devices.watchdog: i6300esb",
+        "domain.devices.watchdog: diag288",
+    ]
+
+
 def test_each_word_comes_back_from_its_xml() -> None:
     for name, row in ROWS:
         for word in WORDS.get(name, "").split(", ") if name in WORDS else ():

@@ -25,6 +25,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.service.callers import address_of
 from poolhouse.service.cpu_lane import compute
+from poolhouse.service.json_api import bearer_token
 from poolhouse.service.request_body import RequestRefused, parse
 from webhook import models
 from webhook.api_errors import query_error
@@ -94,7 +95,9 @@ async def caller_token(
     http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
 ) -> AsyncIterator[str]:
     """The caller's token. Raises `RequestRefused` without a token, or if the caller sends too many requests."""
-    token = parse_token(http.headers.get("authorization", ""))
+    token = bearer_token(http.scope["headers"])
+    if not token:
+        raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
     with http.app.state.in_flight.slot(token, address_of(http.scope)):
         yield token
 
@@ -227,14 +230,6 @@ async def explain(http: Request, document: Annotated[Document, Depends(read_docu
         return models.ExplainResponse.model_validate(await explainer.explain(question, document.token))
     except ApiError as error:
         raise query_error(error) from None
-
-
-def parse_token(authorization: str) -> str:
-    scheme, _, token = authorization.partition(" ")
-    token = token.strip()
-    if scheme.lower() != "bearer" or not token or not token.isascii() or not token.isprintable():
-        raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
-    return token
 
 
 def document_plans(app: FastAPI) -> None:

@@ -16,13 +16,14 @@ import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from poolhouse.api.apimachinery.timestamps import format_micro_time
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.backoff import Backoff, hash_fraction
 from poolhouse.runtime.errors import ApiError, Conflict, NotFound
-from poolhouse.runtime.resource import LEASES
+from poolhouse.runtime.resource import LEASES, Resource
 from poolhouse.service.unfinished import describe_unfinished
 
 log = logging.getLogger(__name__)
@@ -84,7 +85,7 @@ class LeaderElector:
         # Three attempts fit into the deadline, because a request may hang on a dead connection.
         self._attempt_seconds = renew_deadline_seconds / 3
         self._exit_process = exit_process
-        self._document: dict[str, Any] = {}
+        self._document: Json = {}
         self._seen: ObservedLease | None = None
         self._renewed_at = 0.0
         self._leading = api.metrics.leading.labels(name)
@@ -169,22 +170,18 @@ class LeaderElector:
 
     async def _try_acquire(self) -> bool:
         """Returns whether this process holds the lease now."""
-        loop = asyncio.get_running_loop()
         try:
             document = await self._api.get(LEASES, self._namespace, self._name)
         except NotFound:
-            began = loop.time()
-            fresh = {"metadata": {"namespace": self._namespace, "name": self._name}, "spec": {}}
-            self._renewed(await self._api.create(LEASES, self._record(fresh)), began)
+            await self._write(self._api.create, {"metadata": {"namespace": self._namespace, "name": self._name}})
             return True
         seen = self._observe(document)
-        if seen.holder != self._identity and not seen.is_free(loop.time()):
+        if seen.holder != self._identity and not seen.is_free(asyncio.get_running_loop().time()):
             return False
-        began = loop.time()
-        self._renewed(await self._api.replace(LEASES, self._record(document)), began)
+        await self._write(self._api.replace, document)
         return True
 
-    def _observe(self, document: dict[str, Any]) -> ObservedLease:
+    def _observe(self, document: Json) -> ObservedLease:
         version, spec = document["metadata"]["resourceVersion"], document.get("spec") or {}
         if self._seen is None or self._seen.version != version:
             holder, seconds = spec.get("holderIdentity") or "", float(spec.get("leaseDurationSeconds") or 0)
@@ -215,7 +212,7 @@ class LeaderElector:
     async def _renew(self) -> bool:
         """False when another process holds the lease, or may hold it because the lease was deleted."""
         try:
-            return await self._write(self._record(self._document))
+            await self._write(self._api.replace, self._document)
         except NotFound:
             return False
         except Conflict:
@@ -223,12 +220,15 @@ class LeaderElector:
             self._document = await self._api.get(LEASES, self._namespace, self._name)
             if self._observe(self._document).holder != self._identity:
                 return False
-            return await self._write(self._record(self._document))
-
-    async def _write(self, document: dict[str, Any]) -> bool:
-        began = asyncio.get_running_loop().time()
-        self._renewed(await self._api.replace(LEASES, document), began)
+            await self._write(self._api.replace, self._document)
         return True
+
+    async def _write(self, call: Callable[[Resource, Json], Awaitable[Json]], document: Json) -> None:
+        """Makes this process the holder by creating or replacing the lease."""
+        began = asyncio.get_running_loop().time()
+        self._document = await call(LEASES, self._record(document))
+        self._renewed_at = began
+        self._observe(self._document)
 
     async def _release(self) -> None:
         """Releases the lease, so that a candidate can take it at once. Call it only after the work has ended."""
@@ -244,12 +244,7 @@ class LeaderElector:
                 "lease %s: not released, it expires: %s", self._name, str(error) or "no answer before the deadline"
             )
 
-    def _renewed(self, document: dict[str, Any], began: float) -> None:
-        self._document = document
-        self._renewed_at = began
-        self._observe(document)
-
-    def _record(self, document: dict[str, Any]) -> dict[str, Any]:
+    def _record(self, document: Json) -> Json:
         """The lease with this process as its holder. Its times are for users only; no process compares them."""
         spec = dict(document.get("spec") or {})
         now = format_micro_time(datetime.now(UTC))

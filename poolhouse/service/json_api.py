@@ -95,9 +95,11 @@ class JsonApi:
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:
+    """The token of the caller. Empty without one, and for a text that cannot be sent on in a header."""
     given = next((value for name, value in headers if name == b"authorization"), b"").decode("latin-1")
     scheme, _, token = given.partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
+    token = token.strip()
+    return token if scheme.lower() == "bearer" and token.isascii() and token.isprintable() else ""
 
 
 async def _send(send: Any, status: int, document: Json) -> None:

@@ -71,10 +71,10 @@ async def test_get_is_refused() -> None:
     assert (answer.status_code, answer.headers["Allow"]) == (405, "POST")
 
 
-@pytest.mark.parametrize("given", ["", "Basic bWU6bWU=", "Bearer ", "Bearer"])
+@pytest.mark.parametrize("given", ["", "Basic bWU6bWU=", "Bearer ", "Bearer", "Bearer \xe9"])
 async def test_a_request_without_a_token_is_refused(given: str) -> None:
     async with client() as http:
-        answer = await http.post("/ask", json={"a": 1}, headers={"Authorization": given})
+        answer = await http.post("/ask", json={"a": 1}, headers={b"Authorization": given.encode("latin-1")})
     assert answer.status_code == 401
     assert "Bearer" in answer.json()["problems"][0]["message"]
 

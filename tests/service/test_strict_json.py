@@ -56,6 +56,7 @@ HOSTILE = [
     pytest.param(b"[" * 100_000, "nested deeper", id="deep enough to end a recursive parser"),
     pytest.param(b'{"a":' * 60_000, "nested deeper", id="deep objects"),
     pytest.param(b"[" + b"[]," * MAX_VALUES + b"[]]", "values", id="a body full of small lists"),
+    pytest.param(b'{"a":"\\"' + b'\\",[' * MAX_VALUES, "not JSON", id="a string without an end"),
     pytest.param(b'{"a":[' + b"1," * 1_400_000 + b"1]}", "values", id="a body full of numbers"),
     pytest.param(b"{" + b",".join(b'"%d":1' % n for n in [*range(99_000), 98_999]) + b"}", "98999", id="many keys"),
 ]
@@ -85,6 +86,7 @@ WELCOME: list[Any] = [
     pytest.param({"a": "😀"}, id="a whole surrogate pair"),
     pytest.param({"a": -(2**63), "b": 2**63 - 1, "c": 0.1}, id="numbers that fit"),
     pytest.param({"annotation": "x" * 1_000_000}, id="a megabyte of annotation"),
+    pytest.param({"userData": '",[{\\' * MAX_VALUES}, id="a text full of what separates values"),
     pytest.param({"disks": [{"name": f"d{i}", "disk": {"bus": "virtio"}} for i in range(10_000)]}, id="10,000 disks"),
     pytest.param(json.loads(nested(MAX_DEPTH)), id="as deep as allowed"),
 ]

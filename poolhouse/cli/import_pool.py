@@ -164,7 +164,7 @@ async def prepare_back(api: Api, namespace: str, name: str, drops: tuple[str, ..
     try:
         if not is_imported(observed):
             if observed.record is None:
-                raise Failed(f"no import of pool {name} has begun")
+                raise Failed(f"no import of pool {name} has begun, or its way back is complete")
             if drops:
                 raise Failed("--drop: only the way back from a completed import takes it")
             take_back(observed)

@@ -10,8 +10,9 @@ import asyncio
 import os
 import ssl
 from collections.abc import AsyncGenerator, Callable, Generator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -100,15 +101,27 @@ def _connection(load: Callable[[], Any], namespace: str) -> Connection:
 
 
 def _proxy(server: str, given: str | None) -> str | None:
-    """The proxy of the kubeconfig, or that of the environment, which kubectl does not use for a server on this machine
-    or one that `no_proxy` names. Newer releases of the library give that of the environment for every server."""
+    """The proxy of the kubeconfig; else that of the environment, except for a server on this machine or one that
+    `no_proxy` names, as in kubectl. `given` may be that of the environment: newer releases of the library give it for
+    every server."""
     url, proxies = urlsplit(server), getproxies()
     proxy, host = proxies.get(url.scheme), url.hostname or ""
     if given and given not in proxies.values():
         return given
-    if not proxy or _is_loopback(host) or proxy_bypass(host):
+    if not proxy or _is_loopback(host) or proxy_bypass(host) or _is_in_networks(host, proxies.get("no", "")):
         return None
     return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_in_networks(host: str, no_proxy: str) -> bool:
+    """Whether `no_proxy` has a network with this address, such as 10.96.0.0/12. Go reads networks, Python does not."""
+    with suppress(ValueError):  # the host is a name
+        address = ip_address(host)
+        for each in no_proxy.split(","):
+            with suppress(ValueError):  # an entry that is a name
+                if address in ip_network(each.strip(), strict=False):
+                    return True
+    return False
 
 
 def _is_loopback(host: str) -> bool:

@@ -73,19 +73,23 @@ def last_progress(snapshot: PoolSnapshot, fresh: PoolStatus, now: str) -> str | 
     return now if progressed else before.last_progress_time
 
 
+def _end_without_progress(snapshot: PoolSnapshot) -> datetime | None:
+    """When `progressDeadlineSeconds` have passed since the last progress. None for a paused pool, and for one whose
+    status is that of an earlier spec."""
+    pool, status = snapshot.pool, snapshot.pool.status
+    known = status.update_revision == snapshot.revision.name and status.observed_generation == pool.generation
+    if pool.spec.paused or not known or status.last_progress_time is None:
+        return None
+    return parse_time(status.last_progress_time) + timedelta(seconds=pool.spec.progress_deadline_seconds)
+
+
 def deadline(snapshot: PoolSnapshot) -> datetime | None:
-    status = snapshot.pool.status
-    known = status.update_revision == snapshot.revision.name and status.observed_generation == snapshot.pool.generation
     waiting = wait_for_disks(snapshot) or _waits_for_snapshots(snapshot) or live_updates.required(snapshot)
-    prepares = waiting and _reason(status) not in WAITS
-    starts = _starts(snapshot) and not prepares
-    if snapshot.pool.spec.paused or not known or status.last_progress_time is None or starts:
-        return None
+    prepares = waiting and _reason(snapshot.pool.status) not in WAITS
     # The time that VMs wait for lifecycle hooks does not count.
-    if any(vm.held for vm in snapshot.active):
+    if (_starts(snapshot) and not prepares) or any(vm.held for vm in snapshot.active):
         return None
-    seconds = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds)
-    return parse_time(status.last_progress_time) + seconds
+    return _end_without_progress(snapshot)
 
 
 @once
@@ -139,12 +143,9 @@ def stalls_at(snapshot: PoolSnapshot) -> datetime | None:
     """When a pool that does not reach its spec, though the controller repeats what it can, needs a person: it has made
     no progress for `progressDeadlineSeconds`. For a pool that was complete, the time begins when a VM becomes
     unavailable."""
-    pool, before = snapshot.pool, snapshot.pool.status
     down = snapshot.missing or not all(vm.available for vm in snapshot.active)
-    known = before.observed_generation == pool.generation and before.update_revision == snapshot.revision.name
-    if not known or before.last_progress_time is None or pool.spec.paused or (down and not before.unavailable_replicas):
-        return None
-    return parse_time(before.last_progress_time) + timedelta(seconds=pool.spec.progress_deadline_seconds)
+    begins = down and not snapshot.pool.status.unavailable_replicas
+    return None if begins else _end_without_progress(snapshot)
 
 
 def seconds_until_stalled(snapshot: PoolSnapshot, now: datetime) -> float | None:

@@ -10,6 +10,7 @@ import click
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.output import Failed, install_extra, output_option, print_result
+from poolhouse.runtime.credentials import is_loopback
 from poolhouse.service import logs
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def provider(
     if any(files) and not all(files):
         raise click.UsageError("give --tls-cert, --tls-key and --client-ca together")
     try:
-        from poolhouse.nodegroups.server import TLSFiles, is_loopback
+        from poolhouse.nodegroups.server import TLSFiles
     except ModuleNotFoundError as missing:
         raise Failed(f"{missing.name} is not installed; {install_extra('cli,autoscaler')}") from None
     tls = TLSFiles(tls_cert, tls_key, client_ca) if tls_cert and tls_key and client_ca else None

@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +26,7 @@ from poolhouse.nodegroups.groups import (
     vm_name,
 )
 from poolhouse.nodegroups.protocol import CREATING, DELETING, METHODS, RUNNING, SERVICE, messages
+from poolhouse.runtime.credentials import is_loopback
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotFound, Unauthorized
 
 log = logging.getLogger(__name__)
@@ -53,13 +53,6 @@ class TLSFiles:
     key: Path
     client_ca: Path
     """the authorities of the autoscaler's certificate"""
-
-
-def is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class CloudProvider:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from ipaddress import ip_address
+from contextlib import suppress
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -92,13 +93,27 @@ def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
 
 def proxy_from_environment(server: str) -> str | None:
     """The proxy that kubectl would use for an API server: none on this machine, and none that `no_proxy` names."""
-    url = urlsplit(server)
-    host = url.hostname or ""
-    return None if is_loopback(host) or proxy_bypass(host) else getproxies().get(url.scheme)
+    url, proxies = urlsplit(server), getproxies()
+    host, proxy = url.hostname or "", proxies.get(url.scheme)
+    if not proxy or is_loopback(host) or proxy_bypass(host) or _is_in_networks(host, proxies.get("no", "")):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_in_networks(host: str, no_proxy: str) -> bool:
+    """Whether `no_proxy` has a network with this address, such as 10.96.0.0/12. Go reads networks, Python does not."""
+    with suppress(ValueError):  # the host is a name
+        address = ip_address(host)
+        for each in no_proxy.split(","):
+            with suppress(ValueError):  # an entry that is a name
+                if address in ip_network(each.strip(), strict=False):
+                    return True
+    return False
 
 
 def is_loopback(host: str) -> bool:
+    """Whether a host is this machine. An IPv6 address may have brackets."""
     try:
-        return host == "localhost" or ip_address(host).is_loopback
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return False

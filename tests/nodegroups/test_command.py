@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from poolhouse.cli.main import poolhouse
-from poolhouse.nodegroups.server import is_loopback
+from poolhouse.runtime.credentials import is_loopback
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,9 @@ PROXY = "http://proxy.example:3128"
         pytest.param("https://[2001:db8::1]:6443/prefix", PROXY, id="an address of IPv6"),
         pytest.param("http://cluster.example", None, id="a scheme without a proxy"),
         pytest.param("https://kept.example:6443", None, id="no_proxy names it"),
+        pytest.param("https://10.96.0.1:443", None, id="no_proxy names its network"),
+        pytest.param("https://10.128.0.1:443", PROXY, id="an address outside this network"),
+        pytest.param("https://[2001:db8:1::1]:6443", None, id="no_proxy names its network of IPv6"),
         pytest.param("https://127.0.0.1:6443", None, id="a stack on this machine"),
         pytest.param("https://[::1]:6443", None, id="a stack on this machine, with IPv6"),
         pytest.param("https://localhost:6443", None, id="a name of this machine"),
@@ -23,6 +26,12 @@ PROXY = "http://proxy.example:3128"
 )
 def test_the_proxy_of_an_api_server(server: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", PROXY)
-    monkeypatch.setenv("no_proxy", "kept.example")
+    monkeypatch.setenv("no_proxy", "kept.example, 10.96.0.0/12, 2001:db8:1::/48")
     monkeypatch.delenv("http_proxy", raising=False)
     assert proxy_from_environment(server) == proxy
+
+
+def test_a_proxy_without_a_scheme_is_asked_by_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "proxy.example:3128")
+    monkeypatch.delenv("no_proxy", raising=False)
+    assert proxy_from_environment("https://cluster.example") == PROXY

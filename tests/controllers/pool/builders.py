@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controllers.pool.actions import Action, Create, Delete, ReleaseDisks, RemoveFinalizer, ReturnDisk, SaveRevision
+from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
@@ -81,6 +83,11 @@ def vm(ordinal: int | str, **given: Any) -> VM:
     return VM(**{"run_strategy": "Always" if facts.get("should_run", True) else "Halted", **facts})
 
 
+def old(ordinal: int, **given: Any) -> VM:
+    """A VM with the former template. One with a lower number is older."""
+    return vm(ordinal, **{"revision": OLD.label, "created_at": f"2026-01-{ordinal:02}", **given})
+
+
 def vmi(name: str, *, revision: str = "", **given: Any) -> VMI:
     """The VMI of a VM of the pool."""
     facts = {"ready": True, **given}
@@ -111,6 +118,35 @@ def snapshot(of: Pool | int, *vms: VM, **given: Any) -> PoolSnapshot:
         "taken_ordinals": frozenset(own | set(given.get("taken_ordinals", ()))),
     }
     return PoolSnapshot(found, vms, **facts)
+
+
+def with_new_disk(of: Pool | int, *vms: VM) -> PoolSnapshot:
+    """A pool whose template has another disk than the former one."""
+    former, now = replace(OLD, disks=(("root", "h0"),)), replace(REVISION, disks=(("root", "h1"),))
+    return snapshot(of, *vms, revision=now, revisions=(former, now))
+
+
+def bad(ordinal: int, **given: Any) -> VM:
+    """A VM that has not started three times."""
+    return vm(ordinal, **{"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff", **given})
+
+
+def eight(*vms: VM, healing: Json | None = None, **given: Any) -> PoolSnapshot:
+    """A pool of eight of which two may be unavailable. Those that a test does not name are well."""
+    named = {each.name for each in vms}
+    others = [vm(n) for n in range(1, 9) if f"web-{n}" not in named]
+    spec = {"autohealing": {}, "maxUnavailable": 2, **given}
+    return snapshot(a_pool(8, status={"healing": healing} if healing else {}, **spec), *vms, *others)
+
+
+def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
+    """The verbs and names of the actions."""
+    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
+
+
+def waits(observed: PoolSnapshot) -> dict[str, str]:
+    """Why VMs wait, by name."""
+    return {each.name: each.reason for each in plan(observed, NOW).waits}
 
 
 def outline(action: Action) -> tuple[Any, ...] | None:

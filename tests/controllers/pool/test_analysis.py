@@ -28,7 +28,7 @@ from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import PoolStatus, UpdateProgress
 from poolhouse.api.kinds.pool_analysis import CheckResult, PrometheusCheck, parse_condition
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, old, snapshot, vm
 
 Json = dict[str, Any]
 NAME = REVISION.name
@@ -97,10 +97,6 @@ def test_a_condition_is_a_comparison_and_nothing_else(text: str) -> None:
         parse_condition(text)
     with pytest.raises(ValidationError):
         check(successCondition=text)
-
-
-def old(ordinal: int) -> VM:
-    return vm(ordinal, revision=OLD.label)
 
 
 def update(

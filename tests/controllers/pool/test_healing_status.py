@@ -14,26 +14,13 @@ from controllers.pool.rules.autohealing import HEALING
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMRestore
 from controllers.sets.write_batches import Failure
-from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import Breaker, HealedVM, Healing
-from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm
+from tests.controllers.pool.builders import NOW, ago, bad, eight
 
 Json = dict[str, Any]
 THREE_FAIL = "3 VMs fail, 3 of them with CrashLoopBackOff; maxUnavailable is 2"
 ONE_FAILS = "1 VM fails, 1 of them with CrashLoopBackOff; maxUnavailable is 2"
 TRIES = "one VM is replaced to try whether it helps: "
-
-
-def bad(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"ready": False, "start_failures": 3, "printable_status": "CrashLoopBackOff", **given})
-
-
-def eight(*vms: VM, healing: Json | None = None, **given: Any) -> PoolSnapshot:
-    """A pool of eight of which two may be unavailable. Those that a test does not name are well."""
-    named = {each.name for each in vms}
-    others = [vm(n) for n in range(1, 9) if f"web-{n}" not in named]
-    spec = {"autohealing": {}, "maxUnavailable": 2, **given}
-    return snapshot(a_pool(8, status={"healing": healing} if healing else {}, **spec), *vms, *others)
 
 
 def record(name: str, attempts: int = 1, left: float = 30) -> Json:

@@ -28,7 +28,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
 from poolhouse.cli.vm_facts import pool_facts
-from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
+from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, done, snapshot, vm, vmi, waits
 
 GIB = 1 << 30
 CLUSTER = ClusterSettings(versions=("v1.9.0",), update_methods=frozenset({"LiveMigrate"}))
@@ -76,14 +76,6 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
     facts = {"cluster": CLUSTER, "revision": AFTER, "revisions": (BEFORE, AFTER), **observed}
     spec = {"maxUnavailable": 1, "updateStrategy": {"proactive": proactive}, **given}
     return snapshot(a_pool(len(vms), **spec), *vms, **facts)
-
-
-def acts(observed: PoolSnapshot) -> list[tuple[str, str]]:
-    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
-
-
-def waits(observed: PoolSnapshot) -> dict[str, str]:
-    return {each.name: each.reason for each in plan(observed, NOW).waits}
 
 
 @pytest.mark.parametrize(
@@ -181,7 +173,7 @@ def waits(observed: PoolSnapshot) -> dict[str, str]:
     ],
 )
 def test_which_writes_a_live_update_needs(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
-    assert [each for each in acts(observed) if each[0] != "SaveRevision"] == expected
+    assert [each for each in done(observed) if each[0] != "SaveRevision"] == expected
 
 
 PLACED = replace(AFTER, live=replace(ONE, placement="there"))
@@ -263,7 +255,7 @@ def test_a_guest_that_keeps_a_removed_nic_is_waited_for() -> None:
 
 
 def test_another_placement_waits_for_no_window_because_nothing_moves() -> None:
-    assert acts(pool(running(1), running(2), revision=PLACED, **NO_WINDOW)) == [
+    assert done(pool(running(1), running(2), revision=PLACED, **NO_WINDOW)) == [
         ("Update", "web-1"),
         ("Update", "web-2"),
     ]
@@ -271,9 +263,9 @@ def test_another_placement_waits_for_no_window_because_nothing_moves() -> None:
 
 def test_steps_limit_live_updates_and_wait_until_the_vmi_shows_the_change() -> None:
     steps = {"updateStrategy": {"proactive": {**OLDEST, "steps": [{"setReplicas": 1}, {"pause": {}}]}}}
-    first = [each for each in acts(pool(running(1), running(2), running(3), **steps)) if each[0] == "Update"]
+    first = [each for each in done(pool(running(1), running(2), running(3), **steps)) if each[0] == "Update"]
     assert len(first) == 1
-    assert [each for each in acts(pool(written(1), running(2), running(3), **steps)) if each[0] == "Update"] == []
+    assert [each for each in done(pool(written(1), running(2), running(3), **steps)) if each[0] == "Update"] == []
 
 
 @pytest.mark.parametrize(
@@ -383,9 +375,9 @@ def test_a_change_that_kubevirt_has_begun_is_taken_back() -> None:
     """The VMI was started from the template that the pool has again, but KubeVirt has changed it meanwhile."""
     back = pool(running(1, guest=guest(2), since=ago(1)), running(2), revision=BEFORE, revisions=(BEFORE, AFTER))
     assert live_updates.required(replace(back, pool=a_pool(2, updateStrategy=REQUIRE))).keys() == {"web-1"}
-    assert acts(back) == [("Restart", "web-1")]
+    assert done(back) == [("Restart", "web-1")]
     edited = pool(running(1, live=TWO, guest=guest(2)), running(2), revision=BEFORE, revisions=(BEFORE, AFTER))
-    assert acts(edited) == [], "a user has changed the VM"
+    assert done(edited) == [], "a user has changed the VM"
 
 
 @pytest.mark.parametrize(
@@ -399,7 +391,7 @@ def test_a_pool_does_not_restart_a_vmi_that_a_webhook_changed_at_its_start(given
     """A webhook of the cluster may change VMIs. Each new VMI differs from its VM, so restarts would never end."""
     changed = running(1, guest=guest(2), **given)
     observed = pool(changed, revision=BEFORE, revisions=(BEFORE,))
-    assert acts(observed) == []
+    assert done(observed) == []
     assert not is_behind(observed, changed)
 
 
@@ -408,7 +400,7 @@ REQUIRE = {"proactive": {"liveUpdate": "Require"}}
 
 def test_with_surge_no_vm_is_replaced_for_a_change_of_a_running_vm() -> None:
     surge = {"updateStrategy": {"proactive": {**OLDEST, "maxSurge": 1}}}
-    assert acts(pool(running(1), running(2), **surge)) == [("Update", "web-1"), ("Update", "web-2")]
+    assert done(pool(running(1), running(2), **surge)) == [("Update", "web-1"), ("Update", "web-2")]
 
 
 def test_the_update_records_when_kubevirt_may_begin() -> None:

@@ -13,7 +13,19 @@ from controllers.pool.plan import plan
 from controllers.pool.revisions import parse_revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.template import build_vm
-from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, document, leaving, snapshot, template, vm
+from tests.controllers.pool.builders import (
+    LIGHT,
+    NOW,
+    OLD,
+    REVISION,
+    a_pool,
+    document,
+    leaving,
+    old,
+    snapshot,
+    template,
+    vm,
+)
 
 OLDER, NEWER = "pc-q35-9.0", "pc-q35-9.2"
 ALIAS = replace(REVISION, machine_type="q35")
@@ -24,10 +36,6 @@ SURGE = {"proactive": {"maxSurge": 1}}
 
 def seen(*vms: object, of: object = 3, revision: object = ALIAS, before: object = BEFORE) -> PoolSnapshot:
     return snapshot(of, *vms, revision=revision, revisions=(before, LIGHT, revision))  # type: ignore[arg-type]
-
-
-def old(ordinal: int, **given: object) -> object:
-    return vm(ordinal, revision=OLD.label, **given)
 
 
 @pytest.mark.parametrize(

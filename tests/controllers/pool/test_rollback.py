@@ -12,15 +12,11 @@ from controllers.pool.rollback import abort_of
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
 from controllers.shared.vm import VM
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, old, snapshot, vm, vmi
 
 Json = dict[str, Any]
 NAME = REVISION.name
 KNOWN = {"reason": "TooManyFailing", "message": "two fail", "time": ago(100)}
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": OLD.label, **given})
 
 
 def broken(ordinal: int) -> VM:

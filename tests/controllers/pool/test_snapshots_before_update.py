@@ -28,14 +28,23 @@ from controllers.pool.vm_snapshots import (
 )
 from controllers.pool.writes.snapshots import build_restore, build_snapshot
 from controllers.shared.vm import VM
-from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
+from tests.controllers.pool.builders import (
+    LIGHT,
+    NOW,
+    OLD,
+    REVISION,
+    a_pool,
+    ago,
+    done,
+    halted,
+    old,
+    snapshot,
+    vm,
+    waits,
+)
 
 PROACTIVE = {"selectionPolicy": {"basePolicy": "Oldest"}, "snapshotBeforeUpdate": True}
 REQUEST = f"web-r1={ago(60)}"
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": "r0", "created_at": f"2026-01-{ordinal:02}", **given})
 
 
 def taken(of: VM, **given: Any) -> VMSnapshot:
@@ -58,14 +67,6 @@ def three(*vms: VM, limit: int = 1, proactive: Any = PROACTIVE, **given: Any) ->
     if "request" in given:
         pool = replace(pool, restore=given.pop("request"))
     return snapshot(pool, *with_restores(vms), **given)
-
-
-def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
-    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
-
-
-def waits(observed: PoolSnapshot) -> dict[str, str]:
-    return {each.name: each.reason for each in plan(observed, NOW).waits}
 
 
 FIRST = old(1)

@@ -15,7 +15,7 @@ from controllers.pool.status import pool_status
 from controllers.pool.surge import extra_vms
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import UpdateAbort
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, outline, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, old, outline, snapshot, vm, vmi
 
 Json = dict[str, Any]
 
@@ -25,10 +25,6 @@ def surging(*vms: VM, replicas: int = 3, spec: Json | None = None, max_surge: An
     scale_in = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
     pool = a_pool(replicas, updateStrategy={"proactive": proactive}, scaleInStrategy=scale_in, **(spec or {}))
     return snapshot(pool, *vms, **given)
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": OLD.label, **given})
 
 
 STARTING = {"vmi_exists": False, "vmi": None, "ready": False}

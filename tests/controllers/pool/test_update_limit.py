@@ -17,15 +17,11 @@ from controllers.pool.update_limit import hash_steps, promoted_steps, resolve, u
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import UpdateProgress
 from poolhouse.api.kinds.pool_strategies import UpdateProactive
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, old, snapshot, vm, vmi
 
 Json = dict[str, Any]
 CANARY: list[Json] = [{"setReplicas": 1}, {"pause": {}}, {"setReplicas": "50%"}, {"pause": {"durationSeconds": 60}}]
 NAME = REVISION.name
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": OLD.label, "created_at": f"2026-01-{ordinal:02}", **given})
 
 
 def four(*vms: VM, done: int | None = None, since: float | None = None, promote: str = "", **proactive: Any):

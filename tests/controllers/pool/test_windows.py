@@ -14,7 +14,7 @@ from controllers.pool.windows import windows
 from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import UpdateAbort
-from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm, vmi
+from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, halted, old, snapshot, vm, vmi
 
 Json = dict[str, Any]
 HOUR = 3600
@@ -94,10 +94,6 @@ CLOSED: Json = {"schedule": "0 13 * * *", "durationSeconds": HOUR}
 OPEN: Json = {"schedule": "0 12 * * *", "durationSeconds": HOUR}
 SURGE: Json = {"proactive": {"maxSurge": 1}}
 SAID = "the next maintenance window opens at 2026-03-01T13:00:00Z"
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": "r0", **given})
 
 
 def pool(*vms: VM, window: Json = CLOSED, aborted: bool = False, **given: Any) -> PoolSnapshot:

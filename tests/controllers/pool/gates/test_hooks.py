@@ -21,7 +21,7 @@ from controllers.pool.vm_snapshots import VMRestore, VMSnapshot
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM, LifecycleHold, parse_vm
 from poolhouse.api.kinds import meta
-from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, done, halted, snapshot, vm, vmi
 
 Json = dict[str, Any]
 DRAIN: Json = {"name": "drain", "transition": "Terminating", "timeoutSeconds": 600}
@@ -70,10 +70,6 @@ FAILING: Json = {"ready": False, "start_failures": 3}
 def after_failure(observed: PoolSnapshot) -> PoolSnapshot:
     """The plan does not end with the first step that has actions."""
     return replace(observed, failure=Failure("FailedCreate", "exceeded quota"))
-
-
-def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
-    return [(each.verb, each.name) for each in plan(observed, NOW).actions]
 
 
 @pytest.mark.parametrize(

@@ -19,22 +19,21 @@ from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS
-from tests.controllers.pool.builders import NOW, a_pool, ago, halted, leaving, retained, snapshot, template, vm
+from tests.controllers.pool.builders import (
+    NOW,
+    a_pool,
+    ago,
+    bad,
+    eight,
+    halted,
+    leaving,
+    retained,
+    snapshot,
+    template,
+    vm,
+)
 
 Json = dict[str, Any]
-
-
-def bad(ordinal: int, failures: int = 3, **given: Any) -> VM:
-    facts = {"ready": False, "start_failures": failures, "printable_status": "CrashLoopBackOff", **given}
-    return vm(ordinal, **facts)
-
-
-def eight(*machines: VM, healing: Json | None = None, **given: Any) -> PoolSnapshot:
-    """A pool of eight of which two may be down; the rest of them are well."""
-    named = {m.name for m in machines}
-    others = [vm(n) for n in range(1, 9) if f"web-{n}" not in named]
-    spec = {"autohealing": {}, "maxUnavailable": 2, **given}
-    return snapshot(a_pool(8, status={"healing": healing} if healing else {}, **spec), *machines, *others)
 
 
 def memory(name: str, attempts: int, seconds_left: float) -> Json:

@@ -9,7 +9,6 @@ import pytest
 
 from controllers.pool.conditions import conditions
 from controllers.pool.plan import plan
-from controllers.pool.pools import Pool
 from controllers.pool.restores import LOST
 from controllers.pool.rules.evictions import EVICTIONS
 from controllers.pool.rules.holds import holds
@@ -26,7 +25,7 @@ from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.conditions import conditions_of
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kinds.resource_types import POOLS
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, vm
+from tests.controllers.pool.builders import NOW, OLD, a_pool, ago, halted, snapshot, vm, with_new_disk
 
 HOLDS = holds(lambda: RULES)
 HOOKS = [{"name": name, "transition": "Restarting", "timeoutSeconds": 600} for name in ("drain", "tell")]
@@ -45,12 +44,6 @@ KEPT = "no update replaces the disks, because poolhouse.dev/scale-in protects th
 
 def old_disk(ordinal: int, **given: Any) -> VM:
     return vm(ordinal, disk_templates="root=h0", **given)
-
-
-def with_disks(of: Pool | int, *vms: VM) -> PoolSnapshot:
-    """A pool whose template has another disk than the former one."""
-    former, now = replace(OLD, disks=(("root", "h0"),)), replace(REVISION, disks=(("root", "h1"),))
-    return snapshot(of, *vms, revision=now, revisions=(former, now))
 
 
 def failed(of: VM) -> VMSnapshot:
@@ -91,7 +84,7 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
         ),
         pytest.param(
             OUTDATED_DISKS,
-            with_disks(2, old_disk(1), vm(2, disk_templates="root=h1")),
+            with_new_disk(2, old_disk(1), vm(2, disk_templates="root=h1")),
             (
                 "DisksOutdated",
                 "True",
@@ -103,7 +96,7 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
         ),
         pytest.param(
             OUTDATED_DISKS,
-            with_disks(a_pool(3, updateStrategy=RECREATE), *map(old_disk, (1, 2)), old_disk(3, scale_in="Protect")),
+            with_new_disk(a_pool(3, updateStrategy=RECREATE), *map(old_disk, (1, 2)), old_disk(3, scale_in="Protect")),
             (
                 "DisksOutdated",
                 "True",
@@ -115,7 +108,7 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
         ),
         pytest.param(
             OUTDATED_DISKS,
-            with_disks(a_pool(2, updateStrategy=SURGE), old_disk(1), old_disk(2, scale_in="Protect")),
+            with_new_disk(a_pool(2, updateStrategy=SURGE), old_disk(1), old_disk(2, scale_in="Protect")),
             (
                 "DisksOutdated",
                 "True",
@@ -127,7 +120,7 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
         ),
         pytest.param(
             OUTDATED_DISKS,
-            with_disks(a_pool(1, updateStrategy=RECREATE), old_disk(1)),
+            with_new_disk(a_pool(1, updateStrategy=RECREATE), old_disk(1)),
             (
                 "DisksOutdated",
                 "True",

@@ -22,12 +22,24 @@ from controllers.pool.actions import (
     Update,
 )
 from controllers.pool.plan import plan
-from controllers.pool.pools import Pool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
-from tests.controllers.pool.builders import NOW, OLD, REVISION, a_pool, ago, halted, snapshot, template, vm, vmi
+from tests.controllers.pool.builders import (
+    NOW,
+    OLD,
+    REVISION,
+    a_pool,
+    ago,
+    halted,
+    old,
+    snapshot,
+    template,
+    vm,
+    vmi,
+    with_new_disk,
+)
 
 RECREATE = {"proactive": {"replacePolicy": "Recreate"}}
 SURGE = {"proactive": {"maxSurge": 1}}
@@ -46,16 +58,6 @@ WITH_SIZES = template(
 )
 UPDATE = Update("web-1", "u-web-1", 1, "r0", "r1", "the template has changed", "")
 NEW_DISK = DiskReplacement("root", "root-1", "root-df16b4d76e-1", False)
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": OLD.label, **given})
-
-
-def with_disks(of: Pool, *vms: VM) -> PoolSnapshot:
-    """A pool whose template has another disk than the former one."""
-    former, now = replace(OLD, disks=(("root", "h0"),)), replace(REVISION, disks=(("root", "h1"),))
-    return snapshot(of, *vms, revision=now, revisions=(former, now))
 
 
 def exchanged(uses: str, **given: Any) -> VM:
@@ -115,7 +117,7 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
             id="an update that halts a VM",
         ),
         pytest.param(
-            with_disks(a_pool(1, updateStrategy=RECREATE), old(1)),
+            with_new_disk(a_pool(1, updateStrategy=RECREATE), old(1)),
             [
                 replace(
                     UPDATE,
@@ -207,24 +209,24 @@ def with_snapshots(of: VM, *found: VMSnapshot) -> PoolSnapshot:
         ),
         # Replaced disks
         pytest.param(
-            with_disks(a_pool(1, updateStrategy=RECREATE), exchanged("new-1")),
+            with_new_disk(a_pool(1, updateStrategy=RECREATE), exchanged("new-1")),
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: an update has replaced the disk")],
             id="a replaced disk that no VMI uses",
         ),
         pytest.param(
-            with_disks(a_pool(0), exchanged("root-1")),
+            with_new_disk(a_pool(0), exchanged("root-1")),
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: the VM is about to be deleted")],
             id="a replaced disk before the deletion of its VM",
         ),
         pytest.param(
-            with_disks(
+            with_new_disk(
                 replace(a_pool(0, lifecycleHooks=[]), removals=frozenset({"u-web-1"})), exchanged("new-1", ready=False)
             ),
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: an update has replaced the disk")],
             id="a disk that is being retained anyway",
         ),
         pytest.param(
-            with_disks(a_pool(2, autohealing={}), exchanged("root-1", **FAILING), vm(2, disk_templates="root=h1")),
+            with_new_disk(a_pool(2, autohealing={}), exchanged("root-1", **FAILING), vm(2, disk_templates="root=h1")),
             [RetainDisks("web-1", "u-web-1", (("root-1", "h0"),), "u-web", "root-1: the VM is about to be replaced")],
             id="a replaced disk before the replacement of its VM",
         ),
@@ -326,23 +328,23 @@ def test_when_the_pool_looks_at_its_snapshots_again(found: list[VMSnapshot], sec
     ("observed", "reason"),
     [
         pytest.param(
-            with_disks(a_pool(1), vm(1, disk_templates="root=h0")),
+            with_new_disk(a_pool(1), vm(1, disk_templates="root=h0")),
             "root-1: the template has changed, but not the disk. A new VM gets a new disk",
             id="a disk of an older template",
         ),
         pytest.param(
-            with_disks(a_pool(1), vm(1, disk_templates="root=h0", scale_in="Protect")),
+            with_new_disk(a_pool(1), vm(1, disk_templates="root=h0", scale_in="Protect")),
             "root-1: the template has changed, but not the disk. A new VM gets a new disk",
             id="no update replaces the disk, so the protection does not matter",
         ),
         pytest.param(
-            with_disks(a_pool(1, updateStrategy=RECREATE), vm(1, disk_templates="root=h0", scale_in="Protect")),
+            with_new_disk(a_pool(1, updateStrategy=RECREATE), vm(1, disk_templates="root=h0", scale_in="Protect")),
             "root-1: the template has changed, but not the disk. poolhouse.dev/scale-in protects the VM. A new VM gets "
             "a new disk",
             id="a disk of a protected VM",
         ),
         pytest.param(
-            with_disks(a_pool(1, updateStrategy=SURGE), vm(1, disk_templates="root=h0", scale_in="Protect")),
+            with_new_disk(a_pool(1, updateStrategy=SURGE), vm(1, disk_templates="root=h0", scale_in="Protect")),
             "root-1: the template has changed, but not the disk. poolhouse.dev/scale-in protects the VM. A new VM gets "
             "a new disk",
             id="a disk of a protected VM that no other VM replaces",

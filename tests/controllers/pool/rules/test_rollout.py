@@ -12,7 +12,7 @@ from controllers.pool.plan import plan
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.vm import VM, join_vmi
-from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, leaving, snapshot, vm, vmi
+from tests.controllers.pool.builders import NOW, REVISION, a_pool, ago, halted, leaving, old, snapshot, vm, vmi
 
 OLDEST = {"proactive": {"selectionPolicy": {"basePolicy": "Oldest"}}}
 NEWEST = {"proactive": {"selectionPolicy": {"basePolicy": "Newest"}}}
@@ -27,10 +27,6 @@ IDLE_FIRST = {
 }
 OPPORTUNISTIC: dict[str, Any] = {"opportunistic": {}}
 UNMANAGED: dict[str, Any] = {"unmanaged": {}}
-
-
-def old(ordinal: int, **given: Any) -> VM:
-    return vm(ordinal, **{"revision": "r0", "created_at": f"2026-01-{ordinal:02}", **given})
 
 
 def begun(ordinal: int, **given: Any) -> VM:

@@ -18,7 +18,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.metadata import is_label, is_label_key, is_label_value, is_subdomain
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
-from poolhouse.api.kinds.validation import child_path, quoted
+from poolhouse.api.kinds.validation import child_path, path_to, quoted
 from poolhouse.api.kubevirt.cluster_settings import choose
 from poolhouse.api.migrationpolicies.conflicts import missing_name
 from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
@@ -196,7 +196,7 @@ def _about_name(document: Json) -> Question:
     try:
         request = ExplainRequest.model_validate(document)
     except ValidationError as invalid:
-        problems = [Problem(_path(error["loc"]), error["msg"]) for error in invalid.errors(include_url=False)]
+        problems = [Problem(path_to(error["loc"]), error["msg"]) for error in invalid.errors(include_url=False)]
         raise QueryError(400, *sorted(set(problems))) from None
     return Question(
         namespace=request.namespace or "default",
@@ -204,13 +204,6 @@ def _about_name(document: Json) -> Question:
         with_labels=request.with_labels or {},
         with_policies=tuple(MIGRATION_POLICY.normalize(each) for each in request.with_policies or ()),
     )
-
-
-def _path(location: tuple[int | str, ...]) -> str:
-    path = ""
-    for part in location:
-        path = f"{path}[{part}]" if isinstance(part, int) else child_path(path, part)
-    return path
 
 
 def _problems(question: Question) -> Iterator[Problem]:

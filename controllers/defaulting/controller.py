@@ -120,6 +120,7 @@ class DefaultingWriter:
 
 log = logging.getLogger(__name__)
 
+WORKERS = 8
 SPREAD_SECONDS = 2.0
 """Time over which waiting VMs are sent to the defaulter after a pause."""
 
@@ -134,7 +135,6 @@ class DefaultingController:
         *,
         now: Callable[[], float],
         macs: MACPolicy = "deterministic",
-        workers: int = 8,
     ) -> None:
         """`macs` is the defaulter's setting. With some values, the defaulter leaves MAC addresses empty."""
         self.vms: Informer[VM] = Informer(
@@ -143,7 +143,7 @@ class DefaultingController:
         self.namespaces: Informer[Namespace] = Informer(api, NAMESPACES, parse_namespace)
         self.scopes: Informer[WebhookScope] = Informer(api, CONFIGURATIONS, parse_scope, name=DEFAULTING_CONFIGURATION)
         self.controller: Controller[Key] = Controller(
-            "defaulting", self.reconcile, workers=workers, metrics=api.metrics
+            "defaulting", self.reconcile, workers=WORKERS, metrics=api.metrics
         )
         self.breaker = CircuitBreaker()
         self._api = api

@@ -8,25 +8,25 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from poolhouse.api.kinds.meta import POOLHOUSE
+from poolhouse.api.kinds.resource_types import REPLICA_SETS
 from poolhouse.cli.output import Failed
 
 if TYPE_CHECKING:
-    from poolhouse.api.kinds.kind import Kind
     from poolhouse.runtime.api import Api
 
 
-async def refuse_foreign(api: Api, kind: Kind) -> None:
-    """Raises `Failed` if this cluster serves another project's kind. Discovery, which every user may read, has the
+async def refuse_foreign_replica_sets(api: Api) -> None:
+    """Raises `Failed` if the replica sets of this cluster are KubeVirt's. Discovery, which every user may read, has the
     categories of a kind, and all kinds of Poolhouse are in the category `poolhouse`."""
     from poolhouse.runtime.errors import NotFound
 
     try:
-        served = await api.request("GET", f"/apis/{kind.api_version}")
+        served = await api.request("GET", f"/apis/{REPLICA_SETS.api_version}")
     except NotFound:
         return  # no kind of the group is installed
-    found = next((each for each in served.get("resources") or () if each.get("name") == kind.plural), None)
+    found = next((each for each in served.get("resources") or () if each.get("name") == REPLICA_SETS.plural), None)
     if found is not None and POOLHOUSE not in (found.get("categories") or ()):
         raise Failed(
-            f"{kind.crd_name} is KubeVirt's in this cluster: its own controller decides, and Poolhouse cannot say what"
-            " it does or will do"
+            f"{REPLICA_SETS.plural}.{REPLICA_SETS.group} is KubeVirt's in this cluster: its own controller decides, and"
+            " Poolhouse cannot say what it does or will do"
         )

@@ -177,10 +177,9 @@ async def _simulate(api: Api, document: Json, burst: int) -> Json:
 async def _simulate_replica_set(api: Api, document: Json, burst: int) -> Json:
     from controllers.replicaset.observe import list_stores
     from controllers.replicaset.simulate import hypothetical_snapshot
-    from poolhouse.api.kinds.replicaset import REPLICA_SET
-    from poolhouse.cli.foreign_kinds import refuse_foreign
+    from poolhouse.cli.foreign_kinds import refuse_foreign_replica_sets
 
-    await refuse_foreign(api, REPLICA_SET)
+    await refuse_foreign_replica_sets(api)
     stores = await list_stores(api, document["metadata"]["namespace"])
     return replica_set_answer(valid(hypothetical_snapshot(stores, document, burst)), datetime.now(UTC))
 

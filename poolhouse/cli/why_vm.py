@@ -108,14 +108,13 @@ async def _explain_vmi(
 ) -> Json:
     """Explains a VMI without a VM, such as a VMI of a replica set."""
     from controllers.shared.names import base_name
-    from poolhouse.api.kinds.replicaset import REPLICA_SET
-    from poolhouse.cli.foreign_kinds import refuse_foreign
+    from poolhouse.cli.foreign_kinds import refuse_foreign_replica_sets
 
     name = identity.name
     controller = (controller_of(vmi) if vmi is not None else None) or {}
     member = controller.get("kind") == REPLICA_SET_KIND
     if member:
-        await refuse_foreign(api, REPLICA_SET)
+        await refuse_foreign_replica_sets(api)
     known = next((each.owner.partition(" ")[2] for each in decisions), base_name(name))
     owner = str(controller["name"]) if member else known
     present, following = await _replica_set_state(api, namespace, name, owner) if member else ([], [])

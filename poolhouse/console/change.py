@@ -20,7 +20,7 @@ from poolhouse.api.kinds.pool import POOL
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.cli.apply import Change, read_change, send
 from poolhouse.cli.cluster import Cluster, with_namespace
-from poolhouse.cli.foreign_kinds import refuse_foreign
+from poolhouse.cli.foreign_kinds import refuse_foreign_replica_sets
 from poolhouse.cli.manifests import Manifest, read_manifests
 from poolhouse.cli.output import Failed, yaml_text
 from poolhouse.cli.parameters import qualified_name
@@ -322,7 +322,7 @@ async def _actions(state: ClusterState, kind: str, after: Json) -> Json | None:
         snapshot = valid(of_pool(state.pools, after, BURST))
         return _plan(await state.compute(pool_answer, snapshot, state.now(), MAX_ACTIONS))
     if kind == REPLICA_SET.kind:
-        await refuse_foreign(state.api, REPLICA_SET)
+        await refuse_foreign_replica_sets(state.api)
         replicas = valid(of_replica_set(state.replica_sets, after, BURST))
         return _plan(await state.compute(replica_set_answer, replicas, state.now(), MAX_ACTIONS))
     return None

@@ -107,13 +107,13 @@ def page() -> str:
             "",
             "## Python packages",
             "",
-            *_table(_licensed(python_packages(ROOT), known, package_licence)),
+            *_table(_licensed(python_packages(), known, package_licence)),
             "",
             "## Go modules",
             "",
             "No image contains them.",
             "",
-            *_table(_licensed(go_modules(ROOT), known, module_licence)),
+            *_table(_licensed(go_modules(), known, module_licence)),
             "",
         ]
     )
@@ -148,20 +148,20 @@ def dependencies(text: str) -> list[Dependency]:
     return [Dependency(name, version, tuple(parts.split(", ")), licence) for name, version, licence, parts in rows]
 
 
-def python_packages(root: Path) -> list[Dependency]:
+def python_packages() -> list[Dependency]:
     """The packages of all locks."""
     found: dict[tuple[str, str], list[str]] = {}
-    for lock in sorted((root / "requirements").glob("*.lock")):
+    for lock in sorted((ROOT / "requirements").glob("*.lock")):
         for each in re.findall(r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?==(\S+)", lock.read_text(), re.MULTILINE):
             found.setdefault(each, []).append(PARTS.get(lock.stem, DEVELOPMENT))
     return _dependencies(found)
 
 
-def go_modules(root: Path) -> list[Dependency]:
+def go_modules() -> list[Dependency]:
     """The modules of all Go programs of the repository, after their replacements."""
     found: dict[tuple[str, str], list[str]] = {}
     for directory, part in GO_PROGRAMS.items():
-        for each in required_modules((root / directory / "go.mod").read_text()):
+        for each in required_modules((ROOT / directory / "go.mod").read_text()):
             found.setdefault(each, []).append(part)
     return _dependencies(found)
 

@@ -75,13 +75,13 @@ def _in_order(definitions: Schema) -> Iterator[str]:
 
 
 def _class(name: str, schema: Schema, base: str) -> str:
-    lines = [f"class {name}({base}):", _doc(schema.get("description", ""), 4), ""]
+    lines = [f"class {name}({base}):", _doc(schema.get("description", "")), ""]
     for alias, field in schema.get("properties", {}).items():
         if base == "Status" and alias in ("observedGeneration", "conditions"):
             continue
         lines.append(_field(alias, field, required=alias in schema.get("required", ())))
         if text := field.get("description"):
-            lines.append(_doc(text, 4))
+            lines.append(_doc(text))
     return "\n".join(lines).rstrip()
 
 
@@ -132,7 +132,7 @@ def _kind(kind: Kind) -> str:
     )
     lines = [
         f"class {kind.kind}(KubernetesObject):",
-        _doc(kind.doc, 4),
+        _doc(kind.doc),
         "",
         f"    TYPE: ClassVar[ResourceType] = ResourceType({values})",
         f"    spec: {kind.spec.__name__}",
@@ -143,9 +143,8 @@ def _kind(kind: Kind) -> str:
     return "\n".join(lines)
 
 
-def _doc(text: str, indent: int) -> str:
-    pad = " " * indent
-    return "\n".join(f"{pad}{line}".rstrip() for line in f'"""{text}"""'.splitlines())
+def _doc(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in f'"""{text}"""'.splitlines())
 
 
 def _errors() -> str:

@@ -289,9 +289,9 @@ LEADER_RULES = (
 """rules of every user, in Poolhouse's namespace"""
 
 
-def service_account_user(service: str, namespace: str = meta.NAMESPACE) -> str:
-    """The user name of a service's ServiceAccount."""
-    return f"system:serviceaccount:{namespace}:{account_name(service)}"
+def service_account_user(service: str) -> str:
+    """The user name of a service's ServiceAccount in Poolhouse's namespace."""
+    return f"system:serviceaccount:{meta.NAMESPACE}:{account_name(service)}"
 
 
 def manifests(

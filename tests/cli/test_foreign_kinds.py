@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from poolhouse.api.kinds.replicaset import REPLICA_SET
-from poolhouse.cli.foreign_kinds import refuse_foreign
+from poolhouse.cli.foreign_kinds import refuse_foreign_replica_sets
 from poolhouse.cli.output import Failed
 from poolhouse.runtime.errors import NotFound
 
@@ -41,7 +40,7 @@ def resource(name: str = "virtualmachineinstancereplicasets", **facts: Any) -> J
 )
 async def test_a_command_refuses_a_kind_that_kubevirt_has_installed(discovery: Any, refused: bool) -> None:
     if not refused:
-        await refuse_foreign(discovery, REPLICA_SET)
+        await refuse_foreign_replica_sets(discovery)
         return
     with pytest.raises(Failed, match=r"virtualmachineinstancereplicasets\.kubevirt\.io is KubeVirt's in this cluster"):
-        await refuse_foreign(discovery, REPLICA_SET)
+        await refuse_foreign_replica_sets(discovery)

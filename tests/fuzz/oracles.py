@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from poolhouse.api.apimachinery.unstructured import Json, at
-from poolhouse.api.kinds.validation import child_path
+from poolhouse.api.kinds.validation import path_to
 from webhook.patch import same
 
 Finds = Literal[
@@ -65,7 +65,7 @@ def check_values_kept(before: Json, after: Json, old: Json | None = None) -> Non
             continue
         now = at(after, *path)
         if not same(now, value) and not _converted(path, value, now):
-            raise Finding("value changed", f"{show(path)}: {value!r:.80} is now {now!r:.80}")
+            raise Finding("value changed", f"{path_to(path)}: {value!r:.80} is now {now!r:.80}")
 
 
 def _is_ours(path: tuple[str | int, ...]) -> bool:
@@ -78,13 +78,6 @@ def _converted(path: tuple[str | int, ...], value: Any, now: Any) -> bool:
     if isinstance(value, bool):
         return bool(now == str(value).lower())
     return isinstance(value, float) and type(now) is int and now == value
-
-
-def show(path: tuple[str | int, ...]) -> str:
-    text = ""
-    for key in path:
-        text = f"{text}[{key}]" if isinstance(key, int) else child_path(text, key)
-    return text
 
 
 def schema_violations(schema: Json, value: Any, path: str = "") -> Iterator[str]:

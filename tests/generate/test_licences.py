@@ -31,7 +31,7 @@ def test_every_licence_is_allowed() -> None:
 
 def test_every_locked_dependency_is_listed() -> None:
     assert [(each.name, each.version, each.parts) for each in LISTED] == [
-        (each.name, each.version, each.parts) for each in (*python_packages(ROOT), *go_modules(ROOT))
+        (each.name, each.version, each.parts) for each in (*python_packages(), *go_modules())
     ], "run make generate"
 
 

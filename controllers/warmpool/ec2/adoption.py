@@ -24,7 +24,6 @@ FREE_STATES = {WarmState.READY.value, WarmState.PROVISIONING.value, WarmState.ST
 
 @dataclass(frozen=True)
 class Adoption:
-    instance_id: str
     problems: tuple[str, ...]
     """why the pool cannot adopt the instance; empty if it can"""
     tags: Mapping[str, str]
@@ -34,7 +33,7 @@ class Adoption:
 def adoption(instance: Json, pool: WarmPool, cluster: str, now: datetime) -> Adoption:
     """`cluster` is the UID of the namespace kube-system, as in the tag of all instances of a cluster."""
     found = tuple(_problems(instance, pool, cluster))
-    return Adoption(instance["InstanceId"], found, {} if found else _new_tags(instance, pool, cluster, now))
+    return Adoption(found, {} if found else _new_tags(instance, pool, cluster, now))
 
 
 def _problems(instance: Json, pool: WarmPool, cluster: str) -> Iterator[str]:

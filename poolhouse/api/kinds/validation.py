@@ -5,7 +5,7 @@ schema, so that it reports them together with other errors of the same object.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from typing import Any
 
@@ -205,6 +205,13 @@ def child_path(path: str, key: Any) -> str:
     if isinstance(key, str) and re.fullmatch(r"[A-Za-z0-9_-]{1,63}", key):
         return f"{path}.{key}" if path else key
     return f"{path}[{quoted(key)}]"
+
+
+def path_to(steps: Iterable[str | int], path: str = "") -> str:
+    """The path of what these steps lead to from the value at `path`: fields of objects and numbers of entries."""
+    for step in steps:
+        path = f"{path}[{step}]" if isinstance(step, int) else child_path(path, step)
+    return path
 
 
 def quoted(value: Any) -> str:

@@ -56,13 +56,12 @@ class FeatureGate:
     beta: Release | None = None
     general: Release | None = None
     """The first release in which the feature is always enabled (GA)."""
-    deprecated: Release | None = None
 
 
 VIDEO_CONFIG = FeatureGate("VideoConfig", alpha=(1, 6), beta=(1, 7), general=(1, 9))
 PANIC_DEVICES = FeatureGate("PanicDevices", alpha=(1, 6), beta=(1, 7), general=(1, 9))
 DECLARATIVE_HOTPLUG_VOLUMES = FeatureGate("DeclarativeHotplugVolumes", alpha=(1, 6), beta=(1, 9))
-HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes", deprecated=(1, 9))
+HOTPLUG_VOLUMES = FeatureGate("HotplugVolumes")
 PERSISTENT_RESERVATION = FeatureGate("PersistentReservation", general=(1, 9))
 REBOOT_POLICY = FeatureGate("RebootPolicy", alpha=(1, 8), beta=(1, 9))
 TERMINATE = "Terminate"

@@ -67,7 +67,7 @@ def normalize(document: Json) -> Json:
 
 
 def template_warnings(document: Json) -> Iterator[str]:
-    yield from unknown_field_warnings(at(document, "spec", "template", "spec"), VMI_SPEC, "spec.template.spec")
+    yield from unknown_field_warnings(at(document, "spec", "template", "spec"), VMI_SPEC)
     yield from unused_metadata(document)
 
 

@@ -8,7 +8,7 @@ from poolhouse.api.apimachinery.problem import Problem, format_path
 from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks.metadata import is_subdomain, label_problems
-from poolhouse.api.kinds.validation import child_path, quoted
+from poolhouse.api.kinds.validation import child_path, path_to, quoted
 from poolhouse.api.kubevirt.fields import VM_SPEC, unknown_fields
 
 _CONTROLLER_LABELS = (meta.POOL, meta.WARM_POOL, meta.REVISION, meta.ORDINAL, *meta.PROTECTED_LABELS)
@@ -147,14 +147,12 @@ def _duplicates(spec: Any, lists: tuple[str, ...], path: str, *name: str) -> Ite
             )
 
 
-def unknown_field_warnings(spec: Any, type_name: str, path: str) -> Iterator[str]:
-    """Warnings about fields that no supported release of KubeVirt has. A newer release may have them."""
+def unknown_field_warnings(spec: Any, type_name: str) -> Iterator[str]:
+    """Warnings about fields of `spec.template.spec` that no supported release of KubeVirt has. A newer release may have
+    them."""
     for field in unknown_fields(spec, type_name):
-        here = path
-        for step in field.path:
-            here = f"{here}[{step}]" if isinstance(step, int) else child_path(here, step)
         hint = f'; did you mean "{field.nearest}"?' if field.nearest else ""
-        yield f"{here}: KubeVirt has no such field, and ignores it{hint}"
+        yield f"{path_to(field.path, 'spec.template.spec')}: KubeVirt has no such field, and ignores it{hint}"
 
 
 def unused_metadata(document: Json) -> Iterator[str]:
@@ -166,7 +164,7 @@ def unused_metadata(document: Json) -> Iterator[str]:
 def template_warnings(document: Json) -> Iterator[str]:
     """Warnings about fields of `spec.template` without effect, and about shared values that must differ between VMs."""
     spec = at(document, "spec", "template", "spec")
-    yield from unknown_field_warnings(spec, VM_SPEC, "spec.template.spec")
+    yield from unknown_field_warnings(spec, VM_SPEC)
     yield from unused_metadata(document)
     if at(document, "spec", "template", "metadata", "name") is not None:
         yield "spec.template.metadata.name is not used: VMs are named after the pool"

@@ -4,6 +4,7 @@ The webhook checks Poolhouse's own kinds before the API server validates their s
 every problem, including wrong types.
 """
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Protocol
@@ -44,8 +45,9 @@ class Admission:
         scale: AdmissionHandler | None = None,
         drift: HardwareDrift | None = None,
     ) -> None:
-        """`checks` run for objects of Poolhouse's kinds that pass the checks of their kind, and `scale` for Scales of
-        their subresource, unless it is None. `drift` is None without a defaulter."""
+        """`checks` run at the same time for objects of our kinds that pass the checks of their kind. At most one of
+        them changes the object. `scale` runs for Scales of their subresource, unless it is None. `drift` is None
+        without a defaulter."""
         self._defaulting, self._checks, self._scale, self._drift = defaulting, checks, scale, drift
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
@@ -97,13 +99,15 @@ class Admission:
         return response
 
     async def _check(self, request: AdmissionRequest, response: AdmissionResponse) -> AdmissionResponse:
-        for check in self._checks:
-            further = await check.handle(replace(request, object=response.object))
-            if further.problems:
-                return further
-            warnings = *response.warnings, *further.warnings
-            response = replace(response, object=further.object or response.object, warnings=warnings)
-        return response
+        given = replace(request, object=response.object)
+        found = await asyncio.gather(*(check.handle(given) for check in self._checks))
+        problems = tuple(problem for each in found for problem in each.problems)
+        warnings = (*response.warnings, *(warning for each in found for warning in each.warnings))
+        if problems:
+            forbidden = any(each.forbidden for each in found)
+            return AdmissionResponse(problems=problems, warnings=warnings, forbidden=forbidden)
+        changed = (each.object for each in found if each.object is not None)
+        return replace(response, object=next(changed, response.object), warnings=warnings)
 
 
 def is_defaulted(request: AdmissionRequest) -> bool:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.kinds import KINDS, by_gvk
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.kind import Kind
@@ -14,9 +16,9 @@ from poolhouse.api.kinds.pool import POOL
 from tests.kinds.documents import changed, pool
 from tests.kinds.warm import claim
 from tests.webhook.builders import disk, patched, request, review, vm
-from tests.webhook.conftest import RunningWebhook
-from webhook.admission import complete, skip_reason, validate_kind
-from webhook.review import AdmissionResponse
+from tests.webhook.conftest import PATIENCE_SECONDS, RunningWebhook
+from webhook.admission import Admission, complete, skip_reason, validate_kind
+from webhook.review import AdmissionRequest, AdmissionResponse
 
 Json = dict[str, Any]
 JANE, JOE = {REQUESTER: "jane"}, {REQUESTER: "joe"}
@@ -28,6 +30,27 @@ VMI = ("spec", "template", "spec", "template", "spec")
 async def test_a_forged_review_without_a_namespace_is_refused(webhook: RunningWebhook) -> None:
     response = await webhook.client.post("/mutate", json=review(pool(), namespace=""))
     assert (response.status_code, "request.namespace: is required" in response.text) == (400, True)
+
+
+class Denying:
+    """A check that answers when the other checks have begun, too."""
+
+    def __init__(self, together: asyncio.Barrier, path: str, forbidden: bool) -> None:
+        self._together, self._path, self._forbidden = together, path, forbidden
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        await self._together.wait()
+        return AdmissionResponse((Problem(self._path, "m"),), warnings=(self._path,), forbidden=self._forbidden)
+
+
+async def test_checks_run_at_the_same_time_and_all_their_problems_are_reported() -> None:
+    together = asyncio.Barrier(2)
+    checks = Denying(together, "spec.a", True), Denying(together, "spec.b", False)
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        denied = await Admission(defaulting=checks[0], checks=checks).mutate(request(pool()))
+    assert [each.path for each in denied.problems] == ["spec.a", "spec.b"]
+    assert denied.warnings[-2:] == ("spec.a", "spec.b")
+    assert denied.forbidden
 
 
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:

@@ -1,7 +1,8 @@
 """The time at which a claim expires.
 
 The pool's limits apply when a VM is bound, and the status records the result. Later only the claim can change its time,
-and a lower limit of the pool does not shorten it.
+and a lower limit of the pool does not shorten it. Without its pool, whose limit is not known any more, a claim can only
+shorten its time.
 """
 
 from datetime import UTC, datetime, timedelta
@@ -21,7 +22,7 @@ def expiry_at_binding(s: ClaimSnapshot, bound_at: datetime) -> datetime | None:
 
 def expires_at(s: ClaimSnapshot) -> datetime | None:
     """The recorded expiry, or a new expiry after a change of `ttlSeconds`. A new generation shows this change, because
-    no other spec field of a bound claim can change. The limit of an existing pool applies to extensions."""
+    no other spec field of a bound claim can change."""
     status = s.claim.status
     if not status.bound_at:
         return None
@@ -29,7 +30,8 @@ def expires_at(s: ClaimSnapshot) -> datetime | None:
     if status.observed_generation == s.claim.generation:
         return _or_none(recorded)
     bound_at = time_or_min(status.bound_at)
-    return _or_none(min(_requested(s, bound_at), max(_limit(s, bound_at), recorded)))
+    limit = max(_limit(s, bound_at), recorded) if s.pool is not None else recorded
+    return _or_none(min(_requested(s, bound_at), limit))
 
 
 def warns_at(s: ClaimSnapshot) -> datetime | None:

@@ -191,7 +191,8 @@ def _extended(name: str, before: str | None, after: str, seconds: float) -> str:
     if before is None:
         return told
     if (gained := (parse_time(after) - parse_time(before)).total_seconds()) < 1:
-        raise Failed(f"the end stays {until}: claimPolicy.maxTTLSeconds of the pool allows no later one")
+        why = "claimPolicy.maxTTLSeconds of the pool allows no later one, or the pool is deleted"
+        raise Failed(f"the end stays {until}: {why}")
     return told if gained > seconds - 1 else f"{told}, which is the limit of the pool (claimPolicy.maxTTLSeconds)"
 
 

@@ -86,7 +86,9 @@ def test_later_changes_of_the_pool_do_not_concern_a_bound_claim(
         pytest.param(None, 5 * HOUR, LOWERED, 5 * HOUR, id="nor does a request for less than never, with a limit"),
         pytest.param(3 * HOUR, None, {}, None, id="the claim's TTL is removed: the pool's default applies"),
         pytest.param(3 * HOUR, None, {"maxTTLSeconds": 4 * HOUR}, 4 * HOUR, id="with the pool's limit"),
-        pytest.param(3 * HOUR, 5 * HOUR, None, 5 * HOUR, id="a deleted pool has no limit"),
+        pytest.param(3 * HOUR, 5 * HOUR, None, 3 * HOUR, id="a deleted pool allows no extension"),
+        pytest.param(3 * HOUR, None, None, 3 * HOUR, id="nor to remove the claim's TTL"),
+        pytest.param(None, 5 * HOUR, None, 5 * HOUR, id="a claim without expiry may get one after that"),
         pytest.param(3 * HOUR, HOUR, None, HOUR, id="a shorter time after the pool is deleted"),
     ],
 )

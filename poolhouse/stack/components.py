@@ -70,6 +70,8 @@ class ComponentState:
     restarts: int = 0
     exit_code: int | None = None
     """last exit code of the process; negative for a signal"""
+    end: str = ""
+    """how the last process ended, as a part of a sentence"""
 
 
 @dataclass(frozen=True)

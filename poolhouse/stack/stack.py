@@ -267,8 +267,7 @@ class Stack:
         if state.ready and not (before and before.ready):
             self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:
-            how = f"exit code {state.exit_code}" if state.exit_code >= 0 else f"signal {-state.exit_code}"
-            self._echo(f"{state.name} ended with {how} and will be restarted; see {self._paths.log(state.name)}")
+            self._echo(f"{state.name} {state.end} and will be restarted; see {self._paths.log(state.name)}")
 
 
 def setup_failure(error: ApiError) -> str:

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Self
 
 from poolhouse.runtime.backoff import Backoff
 from poolhouse.stack.components import Component, ComponentState, HttpProbe, SetupStep, StackError, is_ready
@@ -25,6 +25,20 @@ STEADY_SECONDS = 30.0
 MAX_PAUSE_SECONDS = 10.0
 PROBE_INTERVAL_SECONDS = 0.1
 CHECK_INTERVAL_SECONDS = 5.0
+
+
+class Run(NamedTuple):
+    was_ready: bool
+    exit_code: int
+    """negative for a signal"""
+    end: str
+    """how the process ended, as a part of a sentence"""
+
+    @classmethod
+    def of(cls, was_ready: bool, exit_code: int) -> Self:
+        """A process that has ended by itself, or by a signal of somebody else."""
+        how = f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+        return cls(was_ready, exit_code, f"ended with {how}")
 
 
 class Supervisor:
@@ -88,17 +102,15 @@ class Supervisor:
         failures = 0
         while True:
             started = time.monotonic()
-            was_ready, code = await self._run_once(component)
-            failures = 1 if was_ready and time.monotonic() - started > STEADY_SECONDS else failures + 1
+            run = await self._run_once(component)
+            failures = 1 if run.was_ready and time.monotonic() - started > STEADY_SECONDS else failures + 1
             if not self._reached[component.name].is_set() and failures >= MAX_FIRST_STARTS:
-                how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-                raise self._broken(component, f"ended with {how} {failures} times")
-            self._set_state(component, pid=None, ready=False, exit_code=code)
+                raise self._broken(component, f"{run.end} {failures} times")
+            self._set_state(component, pid=None, ready=False, exit_code=run.exit_code, end=run.end)
             await asyncio.sleep(pauses.delay(failures))
             self._set_state(component, restarts=self.states[component.name].restarts + 1)
 
-    async def _run_once(self, component: Component) -> tuple[bool, int]:
-        """Returns whether the component was ready before it exited, and its exit code."""
+    async def _run_once(self, component: Component) -> Run:
         try:
             child = Child(
                 component.command,
@@ -117,14 +129,15 @@ class Supervisor:
         try:
             await asyncio.wait({death, readiness}, return_when=asyncio.FIRST_COMPLETED)
             if not readiness.done():
-                return False, death.result()
+                return Run.of(False, death.result())
             if readiness.result():
                 self._set_state(component, ready=True)
                 self._reached[component.name].set()
-                return True, await death
+                return Run.of(True, await death)
+            late = f"was not ready after {component.ready_seconds:g} s"
             if not self._reached[component.name].is_set():
-                raise self._broken(component, f"was not ready after {component.ready_seconds:g} s")
-            return False, await child.end(component.stop_seconds)
+                raise self._broken(component, late)
+            return Run(False, await child.end(component.stop_seconds), f"{late}, was stopped")
         finally:
             death.cancel()
             readiness.cancel()

@@ -97,6 +97,7 @@ async def test_a_component_that_dies_is_restarted(tmp_path: Path) -> None:
         await eventually(lambda: supervised.states["component"].pid not in (None, pid))
         assert supervised.states["component"].restarts == 1
         assert supervised.states["component"].exit_code == -signal.SIGKILL
+        assert supervised.states["component"].end == "ended with signal 9"
     assert supervised.states["component"].exit_code is None, "that it ended with the stack is no news of its own"
 
 
@@ -112,6 +113,15 @@ async def test_a_component_that_hangs_at_its_first_start_breaks_the_stack(tmp_pa
     component = shell("component", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.2)
     with pytest.raises(StackError, match=r"component was not ready after 0\.2 s"):
         await supervisor(tmp_path, component).run()
+
+
+async def test_a_component_that_hangs_at_a_later_start_is_stopped_and_said_to_be(tmp_path: Path) -> None:
+    component = shell("component", "exec sleep 60", ready=FileProbe(tmp_path / "never"), ready_seconds=0.05)
+    supervised = supervisor(tmp_path, component)
+    supervised._reached["component"].set()  # by an earlier start
+    async with running(supervised):
+        await eventually(lambda: supervised.states["component"].restarts > 0)
+        assert supervised.states["component"].end == "was not ready after 0.05 s, was stopped"
 
 
 async def test_a_missing_program_is_named(tmp_path: Path) -> None:

@@ -493,22 +493,6 @@ async def test_a_dry_run_returns_the_defaulted_vm_and_stores_nothing(admission: 
     assert (await admission.api.create(VMS, vm(namespace)))["spec"] == shown["spec"]
 
 
-async def test_vms_with_generated_names_get_different_identities(admission: Admission, namespace: str) -> None:
-    nameless = vm(namespace)
-    nameless["metadata"] = {"generateName": "web-", "namespace": namespace}
-    made = [await admission.api.create(VMS, nameless) for _ in range(3)]
-    macs = {at(each, "spec", "template", "spec", "domain", "devices", "interfaces", 0, "macAddress") for each in made}
-    assert len(macs) == 3
-
-
-@pytest.mark.sentence("4.32")
-async def test_a_refusal_by_the_defaulter_lists_every_problem(admission: Admission, namespace: str) -> None:
-    admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
-    with pytest.raises(Invalid) as refusal:
-        await admission.api.create(VMS, vm(namespace))
-    assert [(cause["field"], cause["message"]) for cause in refusal.value.causes] == [("spec.a", "x"), ("b", "y")]
-
-
 async def test_status_finalizers_and_deletion_do_not_call_the_defaulter(admission: Admission, namespace: str) -> None:
     api = admission.api
     await api.create(VMS, vm(namespace, finalizers=["test.dev/stay"]))
@@ -649,18 +633,6 @@ async def test_a_vm_that_cannot_be_defaulted_is_not_written_repeatedly(admission
         assert len(asked) == 1
 
 
-async def test_without_a_webhook_a_controller_defaults_a_vm(admission: Admission, namespace: str) -> None:
-    await admission.webhook_ends()
-    made = await admission.api.create(VMS, vm(namespace))
-    assert made["spec"] == vm(namespace)["spec"]
-    async with defaulting_controller(admission):
-
-        async def complete() -> bool:
-            return not undefaulted_fields(await admission.api.get(VMS, namespace, "web"))
-
-        await eventually(complete)
-
-
 @pytest_asyncio.fixture
 async def elders(api: Api, namespace: str) -> None:
     """VMs that were there before the webhook, by a second at least: a creation time knows no less."""
@@ -734,25 +706,7 @@ async def test_an_older_vm_that_restarts_keeps_the_mac_address_of_its_guest(
         assert (await api.get(VMS, namespace, "elder"))["spec"] == kept["spec"]
 
 
-async def test_many_undefaulted_vms_all_get_defaults(admission: Admission, namespace: str) -> None:
-    await admission.defaulter_ends()
-    async with defaulting_controller(admission):
-        for number in range(30):
-            await admission.api.create(VMS, vm(namespace, f"web-{number}"))
-        await admission.defaulter_starts()
-
-        async def complete() -> bool:
-            machines, _ = await admission.api.list(VMS, namespace)
-            return not any(undefaulted_fields(machine) for machine in machines)
-
-        await eventually(complete)
-
-
 # Kinds of ours
-
-
-async def test_a_valid_pool_is_stored(admission: Admission, namespace: str) -> None:
-    await admission.api.create(POOLS, pool(namespace))
 
 
 async def test_a_manifest_that_loses_replicas_keeps_the_stored_number(admission: Admission, namespace: str) -> None:
@@ -830,26 +784,6 @@ async def test_without_a_webhook_a_pool_cannot_be_created_but_deleted(admission:
         await api.get(POOLS, namespace, "web")
 
 
-async def test_a_pool_with_invalid_vms_is_denied(admission: Admission, namespace: str) -> None:
-    admission.defaulter.refuses = lambda document: [
-        Problem(path="spec.template.spec.domain.machine.type", message="there is no such machine")
-    ]
-    with pytest.raises(Invalid) as refusal:
-        await admission.api.create(POOLS, pool(namespace))
-    (cause,) = refusal.value.causes
-    assert cause["field"] == "spec.template.spec.template.spec.domain.machine.type"
-    with pytest.raises(NotFound):
-        await admission.api.get(POOLS, namespace, "web")
-
-
-async def test_booleans_in_selectors_become_strings(admission: Admission, namespace: str) -> None:
-    ordered = [{"labelSelector": {"matchLabels": {"spot": True}}}]
-    strategy = {"proactive": {"selectionPolicy": {"orderedPolicies": ordered}}}
-    stored = await admission.api.create(POOLS, pool(namespace, scaleInStrategy=strategy))
-    selection = at(stored, "spec", "scaleInStrategy", "proactive", "selectionPolicy", "orderedPolicies", 0)
-    assert selection == {"labelSelector": {"matchLabels": {"spot": "true"}}}
-
-
 # Dry runs
 
 
@@ -901,20 +835,6 @@ async def test_a_dry_run_returns_what_a_creation_stores(admission: Admission, na
         await admission.api.get(VMS, namespace, "web")
     made = await admission.api.create(VMS, vm(namespace))
     assert told["object"]["spec"] == made["spec"]
-
-
-@pytest.mark.sentence("4.24")
-async def test_a_dry_run_lists_every_problem(admission: Admission, namespace: str) -> None:
-    admission.defaulter.refuses = lambda document: [Problem(path="spec.a", message="x"), Problem(path="b", message="y")]
-    jane = await token(admission.api, namespace, "virtualmachines", "virtualmachinepools")
-
-    async def told() -> Json:
-        return (await admission.dry_run(vm(namespace), jane))[1]
-
-    assert (await told())["problems"] == [{"path": "spec.a", "message": "x"}, {"path": "b", "message": "y"}]
-    status, answer = await admission.dry_run(pool(namespace, replicas=-1, replica=3), jane)
-    assert (status, answer["allowed"]) == (200, False)
-    assert {problem["path"] for problem in answer["problems"]} == {"spec.replicas", "spec.replica"}
 
 
 async def test_a_dry_run_needs_the_right_to_create(admission: Admission, namespace: str) -> None:
@@ -1078,23 +998,3 @@ async def test_defaults_give_way_to_the_author(
             changed = await api.patch(VMS, namespace, "web", {"spec": {"template": {"spec": {"domain": own}}}})
     assert domain_of(changed)["memory"]["guest"] == "300Mi"
     assert domain_of(changed)["resources"]["requests"]["memory"] == "500Mi"
-
-
-@pytest.mark.libvirt
-@pytest.mark.skipif(shutil.which("qemu-system-x86_64") is None, reason="needs QEMU")
-async def test_five_mistakes_are_five_problems_with_paths(libvirt: Admission, namespace: str) -> None:
-    bad = vm(namespace, "web", {"name": "root", "disk": {"bus": "floppy"}}, {"name": "root", "disk": {}})
-    domain = bad["spec"]["template"]["spec"]["domain"]
-    domain["machine"] = {"type": "pc-q35-99"}
-    domain["firmware"] = {"uuid": "abacus"}
-    domain["devices"]["interfaces"][0] |= {"model": "abacus", "macAddress": "01:00:5e:00:00:01"}
-    with pytest.raises(Invalid) as refusal:
-        await libvirt.api.create(VMS, bad)
-    fields = {cause["field"].removeprefix("spec.template.spec.domain.") for cause in refusal.value.causes}
-    assert fields >= {
-        "machine.type",
-        "firmware.uuid",
-        "devices.disks[0].disk.bus",
-        "devices.interfaces[0].model",
-        "devices.interfaces[0].macAddress",
-    }

@@ -276,26 +276,6 @@ async def test_a_vm_that_was_marked_and_not_deleted_is_marked_no_more(control_pl
         await place.meta("web-1", finalizers=None)
 
 
-async def test_killed_controllers_create_and_delete_each_vm_once(control_plane: Any, place: Place) -> None:
-    """The controller is cut off again and again, on the way up and on the way down."""
-    many = 200
-    await place.pool(many)
-    cuts = 0
-    for wanted in (many, 0):
-        await place.change(replicas=wanted)
-        while len(await place.machines()) != wanted:
-            async with controller(control_plane.kubeconfig):
-                # Longer each time: on a busy machine it may get nothing done in the first.
-                await asyncio.sleep(0.15 * (1 + cuts % 4) + 0.05 * cuts)
-            cuts += 1
-            found = await place.names()
-            assert set(found) <= set(web(*range(1, many + 1))), "never a name too many"
-    assert cuts > 2
-    async with controller(control_plane.kubeconfig):
-        await until(lambda: status(place, "replicas"), 0)
-        assert await place.names() == []
-
-
 async def test_the_burst_and_an_old_store_never_make_one_too_many(control_plane: Any, place: Place) -> None:
     await place.pool(0)
     async with controller(control_plane.kubeconfig, burst=7) as running:

@@ -275,40 +275,6 @@ async def test_instances_are_made_complete_while_no_webhook_completes_them(contr
     assert len(identities) == 3, "each has an identity of its own"
 
 
-async def test_killed_controllers_create_and_delete_each_vmi_once(control_plane: Any, place: Place) -> None:
-    """The controller is cut off again and again, on the way up and on the way down."""
-    many = 120
-    await place.make(many)
-    cuts = 0
-    for wanted in (many, 0):
-        await place.change(replicas=wanted)
-        while await place.count() != wanted:
-            async with controller(control_plane.kubeconfig):
-                # Longer each time: on a busy machine it may get nothing done in the first.
-                await asyncio.sleep(0.15 * (1 + cuts % 4) + 0.05 * cuts)
-            cuts += 1
-            assert await place.count() <= many, "never one too many"
-    assert cuts > 2
-    async with controller(control_plane.kubeconfig):
-        await until(place.numbers, (0, 0))
-        assert await place.count() == 0
-
-
-async def test_two_leaders_never_make_one_too_many(control_plane: Any, place: Place) -> None:
-    async with controller(control_plane.kubeconfig), controller(control_plane.kubeconfig):
-        await place.make(40)
-        most = 0
-
-        async def numbers() -> tuple[int, int]:
-            nonlocal most
-            most = max(most, await place.count())
-            return await place.numbers()
-
-        await until(numbers, (40, 0))
-        await until(place.count, 40)
-        assert most <= 40
-
-
 async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
     control_plane: Any, place: Place
 ) -> None:

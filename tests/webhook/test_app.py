@@ -39,6 +39,7 @@ async def test_a_vm_is_admitted_while_the_defaulter_is_unavailable(webhook: Runn
     assert 'kubevirt_poolhouse_admission_fail_open_total{reason="DefaulterUnavailable"} 1.0' in told
 
 
+@pytest.mark.sentence("4.32")
 async def test_an_invalid_vm_is_denied_with_every_problem(webhook: RunningWebhook) -> None:
     webhook.defaulter.refuses = lambda document: [Problem(path="spec.a", message="bad"), Problem(path="", message="no")]
     response = await webhook.review(review(VM))

@@ -93,6 +93,7 @@ async def test_local_problems_are_reported_together_without_a_dry_run(webhook: R
     assert len(webhook.api_server.requests) == 1
 
 
+@pytest.mark.sentence("4.24")
 async def test_unknown_fields_and_all_other_problems_are_in_one_answer(webhook: RunningWebhook) -> None:
     message = (
         'VirtualMachine in version "v1" cannot be handled as a VirtualMachine: strict decoding error: unknown field'

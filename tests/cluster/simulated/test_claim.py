@@ -12,7 +12,6 @@ import sys
 import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection
-from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -33,11 +32,11 @@ from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.metrics import PREFIX
-from poolhouse.runtime.resource import NODES, SECRETS, VMIS, VMS
+from poolhouse.runtime.resource import SECRETS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, owned_by, vm_spec
 from tests.cluster.ci_systems import GitHub, GitLabRunner, Guests, Jenkins, program, served
-from tests.cluster.claiming import OVER, Counter, counted
+from tests.cluster.claiming import Counter, counted
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import PATIENCE_SECONDS, instancetype, until
 from tests.cluster.resting import rests
@@ -47,7 +46,6 @@ from tests.resources import ROLE_BINDINGS, ROLES
 Json = dict[str, Any]
 
 CI = Path(__file__).parents[3] / "examples" / "ci"
-CLAIMANTS = int(os.environ.get("POOLHOUSE_CLAIMANTS") or 20)
 """in the test that kills controllers"""
 
 
@@ -340,23 +338,6 @@ async def _lifetime(desk: Counter, name: str) -> float:
     return _seconds(await desk.claimed(name))
 
 
-async def test_a_claim_over_quota_waits(desk: Counter, running: RunningControllers) -> None:
-    await desk.filled(3, claimPolicy={"maxPerUser": 1})
-    for name in ("one", "two"):
-        await desk.claim(name, poolName="web")
-    await until(lambda: tally(desk), {"Ready": 1, "Pending": 1})
-    held = next(name for name, status in (await desk.claims()).items() if status["phase"] == "Pending")
-    assert await desk.reason(held) == "QuotaExceeded"
-    await desk.claim("three", poolName="web", onEmpty="Fail")
-    await desk.becomes("three", "Failed")
-    await desk.unclaim("one" if held == "two" else "two")
-    await desk.becomes(held, "Ready")
-
-
-async def tally(desk: Counter) -> dict[str, int]:
-    return dict(Tally(status.get("phase", "") for status in (await desk.claims()).values()))
-
-
 async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: RunningControllers) -> None:
     """After a second VM the claim fails with the reason."""
     await desk.filled(2, standby={"mode": "Stopped"})
@@ -421,31 +402,6 @@ async def test_claims_outlive_their_pool(desk: Counter, running: RunningControll
 
 async def names(desk: Counter) -> list[str]:
     return sorted(m.name for m in await desk.vms())
-
-
-async def test_a_ready_claim_whose_vm_is_deleted_fails(desk: Counter, running: RunningControllers) -> None:
-    await desk.filled(1)
-    await desk.claim("mine", poolName="web")
-    vm = (await desk.becomes("mine", "Ready"))["vmRef"]["name"]
-    await desk.api.delete(VMS, desk.namespace, vm)
-    await desk.becomes("mine", "Failed")
-    assert await desk.reason("mine") == "VMLost"
-
-
-async def test_vms_on_cordoned_nodes_are_not_given_away(desk: Counter, running: RunningControllers) -> None:
-    await desk.filled(4)
-    await until(desk.available, 4)  # before, 0 would say nothing about the nodes
-    nodes, _ = await desk.api.list(NODES)
-    try:
-        for each in nodes:
-            await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": True}})
-        await until(desk.available, 0)  # the pool's status shows that the controllers know
-        await desk.claim("mine", poolName="web", onEmpty="Fail")
-        await desk.becomes("mine", "Failed")
-        assert await desk.reason("mine") == "NoCapacity"
-    finally:
-        for each in nodes:
-            await desk.api.patch(NODES, None, each["metadata"]["name"], {"spec": {"unschedulable": None}})
 
 
 async def test_command_line(simulated: StackPaths, desk: Counter, running: RunningControllers) -> None:
@@ -606,32 +562,6 @@ async def test_a_finished_claim_is_deleted_after_its_time(desk: Counter, running
     await until(left, ["kept"])
 
 
-@pytest.mark.sentence("5.32")
-async def test_each_claim_has_one_vm_while_controllers_are_killed(desk: Counter, ours: Path) -> None:
-    """Controllers are killed at any moment, also two at once, during many allocations."""
-    chance = Random(7)
-    async with controllers(ours):
-        await desk.filled(16, standby={"mode": "Paused", "hotReplicas": 8})
-    await desk.change(refill={"maxConcurrent": 1})
-    waiting = [desk.claim(f"c{number}", poolName="web", bindTimeoutSeconds=3600) for number in range(CLAIMANTS)]
-    await asyncio.gather(*waiting)
-    kills = 0
-    while "Ready" not in (phases := await tally(desk)) or len(phases) > 1:
-        assert not phases.keys() & set(OVER), await desk.claims()
-        async with AsyncExitStack() as stack:
-            for _ in range(chance.choice([1, 1, 2])):
-                await stack.enter_async_context(controllers(ours))
-            # Longer each time, because a busy machine may do nothing in the first rounds.
-            await asyncio.sleep(chance.uniform(0.1, 1.0) + 0.05 * kills)
-            kills += 1
-    statuses = await desk.claims()
-    vms = [status["vmRef"]["uid"] for status in statuses.values()]
-    assert len(set(vms)) == CLAIMANTS, "each claim has a VM of its own"
-    async with controllers(ours) as running:
-        await until(lambda: holders(desk), dict.fromkeys(await uids(desk), 1))
-        assert counted(running, "warmpool_invariant_violations_total") == 0
-
-
 class Cut(Faulty):
     """Breaks the connection with the answer to the last of so many writes of a namespace's claims and VMs: the write
     was done, and the writer was killed before it knew."""
@@ -714,16 +644,6 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
 
 async def state_of(desk: Counter, uid: str) -> str:
     return next((str(m.state) for m in await desk.vms() if m.uid == uid), "")
-
-
-async def uids(desk: Counter) -> list[str]:
-    items, _ = await desk.api.list(CLAIMS, desk.namespace)
-    return [each["metadata"]["uid"] for each in items]
-
-
-async def holders(desk: Counter) -> dict[str, int]:
-    """The number of VMs of each claim."""
-    return dict(Tally(m.claim_uid for m in await desk.vms() if m.claim_uid and not m.deleting))
 
 
 @pytest_asyncio.fixture

@@ -17,6 +17,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import pytest
+
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from controllers.warmpool.warm_vm import POOL_KIND, Owner
@@ -171,6 +173,7 @@ class Users:
         return str(self.random.choice(items)["metadata"]["name"]) if items else ""
 
 
+@pytest.mark.sentence("5.32")
 async def test_invariants_hold_and_the_pool_comes_to_rest(simulated: StackPaths, desk: Counter, tmp_path: Path) -> None:
     await instancetype(desk.api, "large", 2, "64Mi")
     random, checker = Random(SEED), InvariantChecker()

@@ -184,29 +184,6 @@ async def _has(place: PoolNamespace, uid: str) -> bool:
     return uid in await place.uids()
 
 
-async def test_an_unhealthy_vm_makes_room_where_max_total_is_one(place: PoolNamespace, ours: Any) -> None:
-    only = {"maxTotal": 1, "refill": {"backoffSeconds": 1}}
-    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=QUICK_CHECKS, **only)
-    async with controllers(ours):
-        await until(place.available, 1)
-        (failing,) = await place.vms()
-        await place.annotate(failing, agent="false")
-        await until(lambda: _has(place, failing.uid), False)
-        await until(place.available, 1)
-
-
-async def test_a_recovered_vm_becomes_ready_again(place: PoolNamespace, ours: Any) -> None:
-    slow = {**QUICK_CHECKS, "terminateThreshold": 10_000}
-    await place.pool(1, template=template(agent="true"), readiness={"guestAgent": True}, health=slow)
-    async with controllers(ours):
-        await until(place.available, 1)
-        (failing,) = await place.vms()
-        await place.annotate(failing, agent="false")
-        await until(place.states, {"Ready": 1, "Unhealthy": 1})
-        await place.annotate(failing, agent="true")
-        await until(place.states, {"Ready": 1})  # the recovered VM is one too many
-
-
 async def test_vms_leave_a_cordoned_node(place: PoolNamespace, ours: Any) -> None:
     await place.pool(4)
     async with controllers(ours):

@@ -418,7 +418,7 @@ def test_the_operator_names_the_virtual_node() -> None:
         ("nodes/status",),
     }
     policy = named(documents, "ValidatingAdmissionPolicy")["poolhouse-virtual-node"]["spec"]
-    user = service_account_user("controllers", NAMESPACE)
+    user = service_account_user("controllers")
     assert policy["matchConditions"] == [
         {"name": "controllers", "expression": f"request.userInfo.username == '{user}'"}
     ]

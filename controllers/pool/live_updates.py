@@ -20,6 +20,9 @@ from poolhouse.api.kubevirt.live_updates import LiveField
 NEVER = "updateStrategy.proactive.liveUpdate is Never"
 UNREADABLE = "KubeVirt may be changing the running VM, and the KubeVirt object, which says so, cannot be read now"
 REMEDY = "halt the VM, set liveUpdate to Prefer, or take the update back by `rollout undo`"
+DEADLINES_FOR_OTHERS = 12
+"""How many times `progressDeadlineSeconds` a VM waits, at most, while KubeVirt migrates VMs of other pools. A tenant
+can have one VM migrated again and again."""
 MORE = "KubeVirt applies other changes of the template only at a start"
 
 
@@ -181,14 +184,13 @@ def seconds_until_late(snapshot: PoolSnapshot, now: datetime) -> float | None:
 
 
 def _times_left(snapshot: PoolSnapshot, now: datetime) -> Iterator[float]:
+    deadline = snapshot.pool.spec.progress_deadline_seconds
     for vm in snapshot.active if snapshot.pool.live_update != "Never" else ():
         if not snapshot.outdated(vm) and (is_live(snapshot, vm) or _is_unknown(snapshot, vm)):
             end = _end(snapshot, vm)
-            if end is None:
+            if end is None or end > now:
                 # No event of the pool says that KubeVirt has migrated the VMs of another pool.
-                yield snapshot.pool.spec.progress_deadline_seconds
-            elif end > now:
-                yield (end - now).total_seconds()
+                yield min(deadline, (end - now).total_seconds()) if end is not None else deadline
 
 
 def _is_unknown(snapshot: PoolSnapshot, vm: VM) -> bool:
@@ -207,22 +209,28 @@ def _end(snapshot: PoolSnapshot, vm: VM) -> datetime | None:
     """When KubeVirt has had enough time. Without the annotation, the time counts from the pool's last progress.
 
     KubeVirt migrates a few VMs of a cluster at once. While it moves one VM after another, of this pool or for the live
-    update of another pool, a VM whose migration has not begun is not late: it waits for its turn."""
+    update of another pool, a VM whose migration has not begun is not late: it waits for its turn. Others can have VMs
+    migrated again and again, so that the wait for theirs has a limit."""
     since = known_time(vm.live_update_since) or known_time(snapshot.pool.status.last_progress_time or "")
-    if since is not None and _progress(snapshot, vm) is _Progress.QUEUED:
-        migrating, last_moved = _migrations(snapshot)
-        if migrating:
-            return None
-        since = max(since, known_time(last_moved) or since)
-    return since + timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds) if since is not None else None
+    if since is None:
+        return None
+    deadline, queue = timedelta(seconds=snapshot.pool.spec.progress_deadline_seconds), snapshot.queue
+    if _progress(snapshot, vm) is not _Progress.QUEUED:
+        return since + deadline
+    migrating, last_moved = _migrations(snapshot)
+    if migrating:
+        return None
+    since = max(since, known_time(last_moved) or since)
+    end = max(since, known_time(queue.moved_at) or since) + deadline
+    limit = since + deadline * DEADLINES_FOR_OTHERS
+    return limit if queue.moving else min(end, limit)
 
 
 @once
 def _migrations(snapshot: PoolSnapshot) -> tuple[bool, str]:
-    """Whether a VM migrates that the pool waits for, and when the last of them has succeeded; "" without one."""
-    vmis, queue = [vm.vmi for vm in snapshot.active if vm.vmi is not None], snapshot.queue
-    moved_at = max((queue.moved_at, *(vmi.guest.moved_at for vmi in vmis)))
-    return queue.moving or any(vmi.migrating for vmi in vmis), moved_at
+    """Whether a VM of the pool migrates, and when the last of them has succeeded; "" without one."""
+    vmis = [vm.vmi for vm in snapshot.active if vm.vmi is not None]
+    return any(vmi.migrating for vmi in vmis), max((vmi.guest.moved_at for vmi in vmis), default="")
 
 
 def _late(snapshot: PoolSnapshot) -> str:

@@ -65,9 +65,9 @@ def written(ordinal: int, *, seconds: float = 1, **given: Any) -> VM:
     return running(ordinal, REVISION.label, since=ago(seconds), **given)
 
 
-def queued(ordinal: int) -> VM:
+def queued(ordinal: int, *, seconds: float = 601) -> VM:
     """A VM that has waited for its migration for longer than the deadline."""
-    return written(ordinal, seconds=601, guest=guest(2, shown=1))
+    return written(ordinal, seconds=seconds, guest=guest(2, shown=1))
 
 
 def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
@@ -123,6 +123,26 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
         pytest.param(pool(queued(1), queue=MigrationQueue(moved_at=ago(599))), [], id="which makes it later too"),
         pytest.param(
             pool(queued(1), queue=MigrationQueue(moved_at=ago(601))), [("Restart", "web-1")], id="until that has ended"
+        ),
+        pytest.param(
+            pool(queued(1, seconds=7199), queue=MigrationQueue(moving=True, moved_at=ago(1))),
+            [],
+            id="and for others up to twelve deadlines",
+        ),
+        pytest.param(
+            pool(queued(1, seconds=7201), queue=MigrationQueue(moving=True)),
+            [("Restart", "web-1")],
+            id="but not for ever, although a VM of another pool moves",
+        ),
+        pytest.param(
+            pool(queued(1, seconds=7201), queue=MigrationQueue(moved_at=ago(1))),
+            [("Restart", "web-1")],
+            id="or one has moved again and again",
+        ),
+        pytest.param(
+            pool(queued(1, seconds=7201), written(2, migrating=True), queue=MigrationQueue(moving=True)),
+            [],
+            id="while its own pool may take any time",
         ),
         pytest.param(
             pool(written(1, seconds=601, guest=guest(1)), written(2, seconds=601, migrating=True)),
@@ -421,6 +441,7 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
     moved = running(2, REVISION.label, guest=guest(2, moved_at=ago(100)))
     assert plan(pool(queued(1), moved), NOW).again_seconds == 500
     assert plan(pool(queued(1), queue=MigrationQueue(moving=True)), NOW).again_seconds == 600
+    assert plan(pool(queued(1, seconds=7100), queue=MigrationQueue(moving=True)), NOW).again_seconds == 100
 
 
 @pytest.mark.parametrize(

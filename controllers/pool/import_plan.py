@@ -17,12 +17,20 @@ from controllers.pool.import_check import check
 from controllers.pool.import_members import adopt, retain
 from controllers.pool.import_return_undo import keep_pool
 from controllers.pool.import_revisions import create_record, store_revisions
-from controllers.pool.import_steps import CannotImport, Observed, Wait, Write, kubevirt_resource, record_name
+from controllers.pool.import_steps import (
+    CannotImport,
+    Observed,
+    Wait,
+    Write,
+    delete_source,
+    kubevirt_resource,
+    not_paused,
+    record_name,
+)
 from controllers.pool.kubevirt_pools import convert, pool_metadata
 from controllers.pool.pools import POOLS
-from poolhouse.api.apimachinery.unstructured import Json, at
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
-from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 
 
@@ -73,20 +81,9 @@ def _pause(source: Json) -> list[Write] | Wait | None:
     if not _is_halted(source):
         body = {"metadata": {"resourceVersion": metadata["resourceVersion"]}}
         body["spec"] = {"paused": True, "autohealing": None}
-        return [
-            Write(
-                "patch",
-                kubevirt_resource(source),
-                metadata["name"],
-                "pause KubeVirt's controller",
-                body,
-                metadata["uid"],
-            )
-        ]
-    conditions = at(source, "status", "conditions") or ()
-    if not any(each.get("type") == "ReplicaPaused" and each.get("status") == "True" for each in conditions):
-        return Wait("KubeVirt's controller has not confirmed the pause")
-    return None
+        why = "pause KubeVirt's controller"
+        return [Write("patch", kubevirt_resource(source), metadata["name"], why, body, metadata["uid"])]
+    return not_paused(source)
 
 
 def new_pool(observed: Observed, data: Json) -> Json:
@@ -95,8 +92,8 @@ def new_pool(observed: Observed, data: Json) -> Json:
     metadata = pool_metadata(data)
     annotations = {**metadata.get("annotations", {}), meta.FIRST_ORDINAL: "0", meta.IMPORTING: data["uid"]}
     return {
-        "apiVersion": POOL.api_version,
-        "kind": POOL.kind,
+        "apiVersion": POOLS.api_version,
+        "kind": POOLS.kind,
         "metadata": {
             **metadata,
             "annotations": annotations,
@@ -126,11 +123,7 @@ def _hand_over(observed: Observed, target: Json, data: Json) -> list[Write] | Wa
     if observed.source is not None:
         if disks := list(retain(observed, target)):
             return disks
-        metadata = observed.source["metadata"]
-        if metadata.get("deletionTimestamp"):
-            return Wait("KubeVirt's pool is being deleted")
-        why = "delete KubeVirt's pool, which owns no VM"
-        return [Write("delete", kubevirt_resource(observed.source), observed.name, why, {}, metadata["uid"], "Orphan")]
+        return delete_source(observed.source)
     body = {
         "metadata": {"annotations": {meta.IMPORTING: None}},
         "spec": {"paused": bool(data["spec"].get("paused"))},

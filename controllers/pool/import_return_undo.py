@@ -8,8 +8,8 @@ from controllers.pool.import_steps import (
     Observed,
     Wait,
     Write,
+    delete_source,
     identity,
-    kubevirt_resource,
     return_record_name,
 )
 from controllers.pool.pools import POOLS
@@ -42,19 +42,14 @@ def keep_pool(observed: Observed) -> list[Write] | Wait:
 
 
 def _take_over(observed: Observed, target: Json, source: Json, data: Json) -> list[Write] | Wait:
-    ours, theirs = target["metadata"]["uid"], source["metadata"]
+    ours, theirs = target["metadata"]["uid"], source["metadata"]["uid"]
     labels = {each["name"]: label for label, each in data["revisions"].items()}
     moved = [
         *label_vmis(observed, observed.owned(ours), labels),
-        *adopt(observed, target, observed.owned(theirs["uid"]), labels),
+        *adopt(observed, target, observed.owned(theirs), labels),
         *_disks(observed, ours, data),
     ]
-    if moved:
-        return moved
-    if theirs.get("deletionTimestamp"):
-        return Wait("KubeVirt's pool is being deleted")
-    why = "delete KubeVirt's pool, which owns no VM"
-    return [Write("delete", kubevirt_resource(source), observed.name, why, {}, theirs["uid"], "Orphan")]
+    return moved or delete_source(source)
 
 
 def _disks(observed: Observed, uid: str, data: Json) -> Iterator[Write]:

@@ -113,16 +113,30 @@ def kubevirt_owner(source: Json) -> Json:
     return controller_reference(source["apiVersion"], KUBEVIRT_POOLS.kind, metadata["name"], metadata["uid"])
 
 
+def not_paused(source: Json) -> Wait | None:
+    """Why KubeVirt's controller may still act on its paused pool."""
+    conditions = at(source, "status", "conditions") or ()
+    if any(each.get("type") == "ReplicaPaused" and each.get("status") == "True" for each in conditions):
+        return None
+    return Wait("KubeVirt's controller has not confirmed the pause")
+
+
 def not_seen(source: Json, members: int) -> Wait | None:
     """Why KubeVirt's pool must not be resumed yet. Its controller would create VMs in place of those that it has not
     seen, and delete as many afterwards."""
-    status = source.get("status") or {}
-    conditions = status.get("conditions") or ()
-    if not any(each.get("type") == "ReplicaPaused" and each.get("status") == "True" for each in conditions):
-        return Wait("KubeVirt's controller has not confirmed the pause")
-    if (seen := status.get("replicas") or 0) != members:
+    seen = at(source, "status", "replicas") or 0
+    if (waits := not_paused(source)) is None and seen != members:
         return Wait(f"KubeVirt's controller counts {seen} of {count_noun(members, 'VM')}")
-    return None
+    return waits
+
+
+def delete_source(source: Json) -> list[Write] | Wait:
+    """Deletes KubeVirt's pool when all its VMs have the other controller."""
+    metadata = source["metadata"]
+    if metadata.get("deletionTimestamp"):
+        return Wait("KubeVirt's pool is being deleted")
+    why = "delete KubeVirt's pool, which owns no VM"
+    return [Write("delete", kubevirt_resource(source), metadata["name"], why, {}, metadata["uid"], "Orphan")]
 
 
 def create_revision(

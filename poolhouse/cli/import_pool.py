@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.documentation import IMPORT_RIGHTS
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.command_group import CommandGroup
@@ -20,8 +21,7 @@ from poolhouse.cli.output import Failed, Unreachable, confirm, echo, is_structur
 from poolhouse.cli.parameters import Duration
 
 if TYPE_CHECKING:
-    from controllers.pool.import_steps import Observed, Wait, Write
-    from controllers.pool.kubevirt_pools import Conversion
+    from controllers.pool.import_steps import CannotImport, Observed, Wait, Write
     from poolhouse.runtime.api import Api
     from poolhouse.runtime.resource import Resource
 
@@ -75,37 +75,33 @@ def import_pool(
     The VMs keep running. Their numbers stay, from NAME-0 on. If the command is interrupted, run it again to continue,
     or with --back, which makes the pool one of KubeVirt again.
     """
-    if back:
-        lines, names = cluster.run(lambda api: prepare_back(api, cluster.namespace, name, drops))
-        for line in () if is_structured(output) else lines:
-            echo(line, err=not dry_run)
-        summary = _summary(names)
-        if dry_run:
-            print_result(output, summary, pool=name, changes=lines, vms=names)
-            return
-        _ask(f"{summary}. Take the import of pool {name} back?", yes=yes, output=output)
-        cluster.run(lambda api: take_back_pool(api, cluster.namespace, name, drops, wait_seconds))
-        print_result(output, f"{name} is a pool of KubeVirt again", pool=name, vms=names)
-        return
-    observed, found = cluster.run(lambda api: prepare(api, cluster.namespace, name, drops))
-    vms = [] if observed.source is None else observed.owned(observed.source["metadata"]["uid"])
-    names = sorted(each["metadata"]["name"] for each in vms)
-    changes = found.changes if found is not None else ()
-    lines = list(map(str, changes)) if found is not None else ["the import has begun and continues"]
-    summary = _summary(names)
-    for line in () if is_structured(output) else lines:
+    checked, carry_out = (prepare_back, take_back_pool) if back else (prepare, import_pool_of_kubevirt)
+    found = cluster.run(lambda api: checked(api, cluster.namespace, name, drops))
+    for line in () if is_structured(output) else found.lines:
         echo(line, err=not dry_run)
+    summary = f"{count_noun(len(found.vms), 'VM', 'changes', 'change')} the controller"
     if dry_run:
-        print_result(output, summary, pool=name, changes=[vars(each) for each in changes], vms=names)
+        print_result(output, summary, pool=name, changes=found.changes, vms=found.vms)
         return
-    _ask(f"{summary}. Import pool {name}?", yes=yes, output=output)
-    cluster.run(lambda api: import_pool_of_kubevirt(api, cluster.namespace, name, drops, wait_seconds))
-    message = f"{name} is a pool of Poolhouse; {count_noun(len(names), 'VM')} imported"
-    print_result(output, message, pool=name, vms=names)
+    question = f"Take the import of pool {name} back?" if back else f"Import pool {name}?"
+    _ask(f"{summary}. {question}", yes=yes, output=output)
+    cluster.run(lambda api: carry_out(api, cluster.namespace, name, drops, wait_seconds))
+    imported = f"{name} is a pool of Poolhouse; {count_noun(len(found.vms), 'VM')} imported"
+    print_result(output, f"{name} is a pool of KubeVirt again" if back else imported, pool=name, vms=found.vms)
 
 
-def _summary(names: list[str]) -> str:
-    return f"{count_noun(len(names), 'VM')} {'change' if len(names) != 1 else 'changes'} the controller"
+@dataclass(frozen=True)
+class Preparation:
+    """What the command will do."""
+
+    vms: list[str]
+    lines: list[str]
+    changes: Sequence[Any]
+    """the lines, in JSON and YAML"""
+
+
+def _names(members: Iterable[Json]) -> list[str]:
+    return sorted(each["metadata"]["name"] for each in members)
 
 
 def _ask(question: str, *, yes: bool, output: str) -> None:
@@ -116,27 +112,28 @@ def _ask(question: str, *, yes: bool, output: str) -> None:
     confirm(question)
 
 
-async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[Observed, Conversion | None]:
-    """Checks everything before the first write. The conversion is None if the import has begun."""
+async def prepare(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> Preparation:
+    """Checks everything before the first write."""
     from controllers.pool.import_check import check
     from controllers.pool.import_plan import new_pool, plan
-    from controllers.pool.import_steps import CannotImport
+    from controllers.pool.import_steps import RIGHTS, CannotImport
     from poolhouse.cli.resources import POOLS
 
-    await _check_rights(api, namespace)
+    await _check_rights(api, namespace, RIGHTS)
     observed = await observe(api, namespace, name)
+    vms = [] if observed.source is None else _names(observed.owned(observed.source["metadata"]["uid"]))
     try:
         if observed.record is not None:
             if not plan(observed, drops):
                 raise Failed(f"{name} is imported already")
-            return observed, None
+            return Preparation(vms, ["the import has begun and continues"], [])
         found = check(observed, drops)
         steps = plan(observed, drops)
     except CannotImport as error:
         raise _failed(error) from None
     assert isinstance(steps, list)
     await api.create(POOLS, new_pool(observed, steps[0].body["data"]), dry_run=True, strict=True)
-    return observed, found
+    return Preparation(vms, [*map(str, found.changes)], [vars(each) for each in found.changes])
 
 
 async def import_pool_of_kubevirt(
@@ -148,19 +145,17 @@ async def import_pool_of_kubevirt(
     await _carry_out(api, namespace, name, lambda observed: plan(observed, drops), timeout_seconds)
 
 
-async def prepare_back(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> tuple[list[str], list[str]]:
-    """Checks the way back before the first write. Returns what it changes, as lines, and the VMs."""
+async def prepare_back(api: Api, namespace: str, name: str, drops: tuple[str, ...]) -> Preparation:
+    """Checks the way back before the first write."""
     from controllers.pool.import_return import give_back, is_imported, kubevirt_pool
     from controllers.pool.import_return_check import check_return
-    from controllers.pool.import_steps import RETURN_RIGHTS, CannotImport, kubevirt_resource
+    from controllers.pool.import_steps import RETURN_RIGHTS, RIGHTS, CannotImport, kubevirt_resource
     from controllers.pool.import_take_back import take_back
 
-    await _check_rights(api, namespace)
+    await _check_rights(api, namespace, RIGHTS)
     observed = await observe(api, namespace, name)
     target = observed.target
-    names = (
-        [] if target is None else sorted(each["metadata"]["name"] for each in observed.owned(target["metadata"]["uid"]))
-    )
+    vms = [] if target is None else _names(observed.owned(target["metadata"]["uid"]))
     try:
         if not is_imported(observed):
             if observed.record is None:
@@ -168,17 +163,21 @@ async def prepare_back(api: Api, namespace: str, name: str, drops: tuple[str, ..
             if drops:
                 raise Failed("--drop: only the way back from a completed import takes it")
             take_back(observed)
-            return ["the import has not ended, and is taken back"], names
+            return _told(vms, "the import has not ended, and is taken back")
         await _check_rights(api, namespace, RETURN_RIGHTS)
         if observed.returns:
             give_back(observed, drops)
-            return ["the way back has begun and continues; without --back, the pool stays"], names
+            return _told(vms, "the way back has begun and continues; without --back, the pool stays")
         found = check_return(observed, drops)
     except CannotImport as error:
         raise _failed(error) from None
     body = kubevirt_pool(observed, found.data)
     await api.create(kubevirt_resource(body), body, dry_run=True, strict=True)
-    return [*map(str, found.changes), *found.notes], names
+    return _told(vms, *map(str, found.changes), *found.notes)
+
+
+def _told(vms: list[str], *lines: str) -> Preparation:
+    return Preparation(vms, [*lines], lines)
 
 
 async def take_back_pool(
@@ -201,7 +200,7 @@ async def _carry_out(
     namespace: str,
     name: str,
     planned: Callable[[Observed], list[Write] | Wait],
-    timeout_seconds: float = 120,
+    timeout_seconds: float,
 ) -> None:
     """Carries out what is planned for what is observed, until no write is left."""
     from controllers.pool.import_steps import CannotImport
@@ -277,21 +276,18 @@ async def _apply(api: Api, namespace: str, steps: list[Write]) -> bool:
     return True
 
 
-async def _check_rights(api: Api, namespace: str, rights: Rights = ()) -> None:
-    from controllers.pool.import_steps import RIGHTS
+async def _check_rights(api: Api, namespace: str, rights: Rights) -> None:
     from poolhouse.runtime.access_review import caller_may
 
     async def missing(verb: str, resource: Resource) -> str:
         allowed = await caller_may(api, verb, resource, namespace)
         return "" if allowed else f"{verb} {resource.plural}.{resource.group or 'core'}"
 
-    found = await asyncio.gather(*(missing(verb, each) for each, verbs in rights or RIGHTS for verb in verbs))
+    found = await asyncio.gather(*(missing(verb, each) for each, verbs in rights for verb in verbs))
     if lacking := [each for each in found if each]:
         raise Failed(f"you may not {', '.join(lacking)} in namespace {namespace}; {IMPORT_RIGHTS} has a Role")
 
 
-def _failed(error: Exception) -> Failed:
-    from controllers.pool.import_steps import CannotImport
-
-    problems = error.problems if isinstance(error, CannotImport) else (str(error),)
+def _failed(error: CannotImport) -> Failed:
+    problems = error.problems
     return Failed(problems[0] if len(problems) == 1 else "\n  ".join(["nothing was changed:", *problems]))

@@ -4,22 +4,26 @@ The module unpacks the packages without installing them.
 """
 
 import logging
+import lzma
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from poolhouse.stack.engine.qemu.guest_image import GuestImage, initrd, load_order
+from poolhouse.stack.engine.qemu.guest_image import MODULES, GuestImage, initrd, load_order
 
 log = logging.getLogger(__name__)
 
 KERNEL, BUSYBOX = "linux-image-cloud-amd64", "busybox-static"
 COMMAND_SECONDS = 300.0
+MODULES_DIR = "modules"
 MODULE_PATHS = ("virtio", "net/core", "drivers/net/", "drivers/block/virtio", "input/evdev", "acpi/button")
 """parts of the paths of modules that the guest may need; the filter avoids reading thousands of modules"""
+UNPACK: Mapping[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.decompress}
+"""how a module is unpacked, by what follows `.ko` in the name of its file"""
 
 
 class GuestImageUnavailable(Exception):
@@ -34,7 +38,7 @@ def provide_guest_image(target: Path, cache: Path, more: bytes = b"") -> GuestIm
     """Writes kernel and initramfs into `target`, where QEMU's user can read them. `more` is another initramfs, whose
     files are added. Raises GuestImageUnavailable."""
     fill_cache(cache)
-    modules = {path.stem: path.read_bytes() for path in (cache / "modules").glob("*.ko")}
+    modules = {path.stem: path.read_bytes() for path in (cache / MODULES_DIR).glob("*.ko")}
     guest = GuestImage(target / "vmlinuz", target / "initrd")
     target.mkdir(parents=True, exist_ok=True)
     target.chmod(0o755)
@@ -54,22 +58,27 @@ def provide_guest_image(target: Path, cache: Path, more: bytes = b"") -> GuestIm
 
 def fill_cache(cache: Path) -> None:
     """Fills the cache unless it is complete. Raises GuestImageUnavailable."""
-    if (cache / "complete").exists():
+    if _complete(cache):
         return
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="guest-", dir=cache.parent) as scratch:
         work, draft = Path(scratch) / "work", Path(scratch) / "draft"
         work.mkdir()
-        (draft / "modules").mkdir(parents=True)
+        (draft / MODULES_DIR).mkdir(parents=True)
         _unpack_packages(work)
-        _copy_files(work / "root", draft)
+        copy_files(work / "root", draft)
         (draft / "complete").touch()
         shutil.rmtree(cache, ignore_errors=True)
         try:
             draft.rename(cache)
         except OSError:  # another stack has filled it at the same time
-            if not (cache / "complete").exists():
+            if not _complete(cache):
                 raise
+
+
+def _complete(cache: Path) -> bool:
+    """Whether the cache has all files. Without modules it may come from a version that did not read compressed ones."""
+    return (cache / "complete").exists() and any((cache / MODULES_DIR).glob("*.ko"))
 
 
 def _unpack_packages(work: Path) -> None:
@@ -97,20 +106,30 @@ def download(directory: Path, *packages: str) -> None:
         run_command(directory, "apt-get", "download", *packages)
 
 
-def _copy_files(root: Path, target: Path) -> None:
+def copy_files(root: Path, target: Path) -> None:
+    """Copies kernel, busybox and modules out of unpacked packages. Raises GuestImageUnavailable."""
     kernel = next(iter((root / "boot").glob("vmlinuz-*")), None)
     busybox = next((path for path in (root / "bin/busybox", root / "usr/bin/busybox") if path.exists()), None)
     if kernel is None or busybox is None:
         raise GuestImageUnavailable("the packages do not contain the expected kernel or busybox")
     shutil.copy(kernel, target / "vmlinuz")
     shutil.copy(busybox, target / "busybox")
-    modules = {
-        path.stem.replace("-", "_"): path
-        for path in root.rglob("*.ko")
-        if any(part in str(path) for part in MODULE_PATHS)
-    }
-    for name in load_order({name: path.read_bytes() for name, path in modules.items()}):
-        shutil.copy(modules[name], target / "modules" / f"{name}.ko")
+    modules = dict(_modules(root))
+    listed = [line for path in root.rglob("modules.builtin") for line in path.read_text().splitlines()]
+    built_in = {Path(line).stem.replace("-", "_") for line in listed}
+    if missing := [name for name in MODULES if name not in modules and name not in built_in]:
+        raise GuestImageUnavailable(f"the package of the kernel does not contain the modules {', '.join(missing)}")
+    for name in load_order(modules):
+        (target / MODULES_DIR / f"{name}.ko").write_bytes(modules[name])
+
+
+def _modules(root: Path) -> Iterator[tuple[str, bytes]]:
+    """Yields the names and contents of the modules that the guest may need. From Debian 13 on, the kernel's package
+    compresses them."""
+    for path in root.rglob("*.ko*"):
+        name, _, compression = path.name.partition(".ko")
+        if compression in UNPACK and any(part in str(path) for part in MODULE_PATHS):
+            yield name.replace("-", "_"), UNPACK[compression](path.read_bytes())
 
 
 def run_command(cwd: Path, *command: str) -> str:

@@ -90,47 +90,47 @@ def local_problems(target: Target, operation: Operation) -> tuple[Problem, ...]:
     return tuple(dict.fromkeys(found))
 
 
-async def authenticate(api: Api, token: str) -> None:
-    """Raises `QueryError` if the API server does not know the token. Nobody else learns what is wrong with a
+async def authenticate(caller: Api) -> None:
+    """Raises `QueryError` if the API server does not know the caller's token. Nobody else learns what is wrong with a
     document."""
     try:
-        await caller_may(api, "get", VMS, "default", token)
+        await caller_may(caller, "get", VMS, "default")
     except ApiError as error:
         raise query_error(error) from None
 
 
 @dataclass
 class DryRun:
-    api: Api
     defaulter: DefaulterClient
     seed: str
     plans: PlanClient | None = None
 
-    async def answer(self, document: Json, token: str, operation: Operation = "create") -> DryRunResponse:
-        """The decision about a document. Raises `QueryError` if there is none."""
+    async def answer(self, document: Json, caller: Api, operation: Operation = "create") -> DryRunResponse:
+        """The decision about a document. `caller` has the caller's credentials. Raises `QueryError` if there is
+        none."""
         try:
             target = parse_target(document)
         except QueryError:
-            await authenticate(self.api, token)
+            await authenticate(caller)
             raise
         if target is None:
-            await authenticate(self.api, token)
+            await authenticate(caller)
             return _denied(Problem("kind", f"poolhouse does not check this kind: {document['kind']!r:.80}"))
         try:
-            await self._authorize(target, token, operation)
+            await self._authorize(target, caller, operation)
             problems = await compute(local_problems, target, operation)
             if problems:
                 warnings = target.kind.warnings(target.document) if target.kind is not None else ()
                 return _denied(*problems, warnings=tuple(warnings))
             if target.document["kind"] == LIBVIRT_VM[1]:
                 return await self._default_libvirt_vm(target)
-            return await self._at_api_server(target, token, operation)
+            return await self._at_api_server(target, caller, operation)
         except ApiError as error:
             raise query_error(error) from None
 
-    async def _authorize(self, target: Target, token: str, operation: Operation) -> None:
+    async def _authorize(self, target: Target, caller: Api, operation: Operation) -> None:
         for verb in VERBS[operation]:
-            if not await caller_may(self.api, verb, target.resource, target.namespace, token):
+            if not await caller_may(caller, verb, target.resource, target.namespace):
                 where = f" in namespace {target.namespace}" if target.namespace else ""
                 raise QueryError(403, Problem("", f"you may not {verb} {target.resource.plural}{where}"))
 
@@ -146,32 +146,32 @@ class DryRun:
             raise QueryError(503, problem, retry_after_seconds=1) from None
         return _allowed(done.object, done.warnings)
 
-    async def _at_api_server(self, target: Target, token: str, operation: Operation) -> DryRunResponse:
+    async def _at_api_server(self, target: Target, caller: Api, operation: Operation) -> DryRunResponse:
         warnings: list[str] = []
         try:
-            stored = await self._send(target, token, operation, warnings)
+            stored = await self._send(target, caller, operation, warnings)
         except ApiError as error:
             problems = problems_of(error)
             if not problems:
                 raise
             if unknown := unknown_fields(error):
                 # Strict decoding stops before admission, whose problems belong to the same answer.
-                further = await self._problems_beside_unknown_fields(target, token, operation, warnings)
+                further = await self._problems_beside_unknown_fields(target, caller, operation, warnings)
                 problems = (*(_with_nearest(target, problem) for problem in unknown), *further)
             return _denied(*dict.fromkeys(problems), warnings=tuple(dict.fromkeys(warnings)))
         # The field managers of a dry run describe the request, not the object.
         stored.get("metadata", {}).pop("managedFields", None)
         if self.plans is None or target.kind is None or not target.kind.plan_path:
             return _allowed(stored, warnings)
-        answer = await self.plans.plan(target.kind, stored, token)
+        answer = await self.plans.plan(target.kind, stored, await caller.authorization() or "")
         plan = {} if answer.steps is None else {"plan": answer.steps}
         return _allowed(stored, (*warnings, *answer.warnings), **plan)
 
     async def _problems_beside_unknown_fields(
-        self, target: Target, token: str, operation: Operation, warnings: list[str]
+        self, target: Target, caller: Api, operation: Operation, warnings: list[str]
     ) -> tuple[Problem, ...]:
         try:
-            await self._send(target, token, operation, warnings, field_validation="Ignore")
+            await self._send(target, caller, operation, warnings, field_validation="Ignore")
         except ApiError as error:
             return problems_of(error)
         return ()
@@ -179,7 +179,7 @@ class DryRun:
     async def _send(
         self,
         target: Target,
-        token: str,
+        caller: Api,
         operation: Operation,
         warnings: list[str],
         *,
@@ -189,13 +189,13 @@ class DryRun:
         body = target.document
         if operation == "create":
             path = target.resource.path(target.namespace)
-            return await self.api.request("POST", path, body=body, query=query, token=token, warnings=warnings)
+            return await caller.request("POST", path, body=body, query=query, warnings=warnings)
         path = target.resource.path(target.namespace, str(at(body, "metadata", "name") or ""))
         if not at(body, "metadata", "resourceVersion"):
-            stored = await self.api.request("GET", path, token=token)
+            stored = await caller.request("GET", path)
             version = at(stored, "metadata", "resourceVersion")
             body = {**body, "metadata": {**body["metadata"], "resourceVersion": version}}
-        return await self.api.request("PUT", path, body=body, query=query, token=token, warnings=warnings)
+        return await caller.request("PUT", path, body=body, query=query, warnings=warnings)
 
 
 def _with_nearest(target: Target, problem: Problem) -> Problem:

@@ -65,11 +65,10 @@ class PolicyExplainer:
     def __init__(self, api: Api) -> None:
         self._api = api
 
-    async def explain(self, question: Question, token: str | None = None) -> Json:
-        """An `ExplainResponse` as JSON. Without a token, objects are read with the rights of this process. Raises
-        `QueryError` and `ApiError`."""
+    async def explain(self, question: Question) -> Json:
+        """An `ExplainResponse` as JSON. Raises `QueryError` and `ApiError`."""
         (vmi, halted), namespace_labels, state = await asyncio.gather(
-            self._vmi(question, token), self._namespace_labels(question.namespace, token), self.cluster_state(token)
+            self._vmi(question), self._namespace_labels(question.namespace), self.cluster_state()
         )
         given = question.labels if question.labels is not None else at(vmi, "metadata", "labels") or {}
         labels = {key: value for key, value in {**given, **question.with_labels}.items() if value is not None}
@@ -85,7 +84,7 @@ class PolicyExplainer:
     async def explain_by_label(self, question: Question, error: Forbidden) -> Json:
         """The answer for a user who may get the VMI, and not what decides about it: a RoleBinding gives no right to
         list policies. Raises the error if no label of a VMI has the answer."""
-        vmi, halted = ({}, True) if question.supposes else await self._vmi(question, None)
+        vmi, halted = ({}, True) if question.supposes else await self._vmi(question)
         if halted:
             raise error
         name = at(vmi, "metadata", "labels", meta.MIGRATION_POLICY)
@@ -103,31 +102,31 @@ class PolicyExplainer:
             "supposed": False,
         }
 
-    async def cluster_state(self, token: str | None = None) -> ClusterState:
+    async def cluster_state(self) -> ClusterState:
         """Reads the policies and KubeVirt's objects. Raises if policies cannot be read; the rest may be unreadable."""
         policies, upstream, kubevirts = await asyncio.gather(
-            self._list(POLICIES, token),
-            self._list_if_readable(UPSTREAM_POLICIES, token),
-            self._list_if_readable(KUBEVIRTS, token),
+            self._list(POLICIES),
+            self._list_if_readable(UPSTREAM_POLICIES),
+            self._list_if_readable(KUBEVIRTS),
         )
         read = {"KubeVirt's own migration policies": upstream, "KubeVirt's configuration": kubevirts}
         unread = tuple(what for what, found in read.items() if found is None)
         return ClusterState(tuple(policies), choose(kubevirts or ()) or {}, upstream, unread, self._api.now())
 
-    async def _vmi(self, question: Question, token: str | None) -> tuple[Json, bool]:
+    async def _vmi(self, question: Question) -> tuple[Json, bool]:
         """The VMI and False. For a halted VM, or a VM whose VMI has ended, the VMI of the VM's template and True."""
         if question.labels is not None:
             return {}, False
         path = (question.namespace, question.name)
         ended: Json | None = None
         try:
-            ended = await self._api.request("GET", VMIS.path(*path), token=token)
+            ended = await self._api.request("GET", VMIS.path(*path))
             if is_active(ended):
                 return ended, False
         except NotFound:
             pass
         try:
-            vm = await self._api.request("GET", VMS.path(*path), token=token)
+            vm = await self._api.request("GET", VMS.path(*path))
         except NotFound:
             if ended is not None:
                 return ended, True
@@ -136,29 +135,29 @@ class PolicyExplainer:
         labels = at(vm, "spec", "template", "metadata", "labels")
         return {"metadata": {"labels": labels if isinstance(labels, dict) else {}}}, True
 
-    async def _namespace_labels(self, name: str, token: str | None) -> dict[str, str]:
+    async def _namespace_labels(self, name: str) -> dict[str, str]:
         try:
-            namespace = await self._api.request("GET", NAMESPACES.path(None, name), token=token)
+            namespace = await self._api.request("GET", NAMESPACES.path(None, name))
         except NotFound:
             raise QueryError(404, Problem("namespace", f"there is no namespace {name}")) from None
         return dict(at(namespace, "metadata", "labels") or {})
 
-    async def _list(self, resource: Resource, token: str | None) -> list[Json]:
+    async def _list(self, resource: Resource) -> list[Json]:
         """All objects of a resource. Adds `kind` and `apiVersion`, which items of a list lack."""
         found: list[Json] = []
         query = {"limit": "500"}
         while True:
-            page = await self._api.request("GET", resource.path(), query=query, token=token)
+            page = await self._api.request("GET", resource.path(), query=query)
             found += ({"apiVersion": resource.api_version, "kind": resource.kind, **each} for each in page["items"])
             more = at(page, "metadata", "continue")
             if not more:
                 return found
             query = {**query, "continue": more}
 
-    async def _list_if_readable(self, resource: Resource, token: str | None) -> list[Json] | None:
+    async def _list_if_readable(self, resource: Resource) -> list[Json] | None:
         """All objects; None if the caller may not list them, empty if the cluster does not serve the resource."""
         try:
-            return await self._list(resource, token)
+            return await self._list(resource)
         except NotFound:
             return []
         except Forbidden:

@@ -51,7 +51,6 @@ from webhook.cloud_init import CloudInitChanges
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DEFAULTED_KINDS, DefaultingHandler, NoDefaulter
 from webhook.dryrun import DryRun
-from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.hook_sidecar import HookSidecar
 from webhook.metrics import Metrics
@@ -256,8 +255,7 @@ def _parts(
             scale=limit,
             drift=drift,
         ),
-        dry_run=DryRun(api, defaulter, settings.seed, plans),
-        explain=PolicyExplainer(api),
+        dry_run=DryRun(defaulter, settings.seed, plans),
         metrics=metrics,
         reviews=AdmissionBodies(settings.api_server),
     )

@@ -12,7 +12,6 @@ from poolhouse.service.request_body import BodyReader
 from webhook.admission import Admission
 from webhook.callers import QUERY_HELD_BYTES, AdmissionBodies
 from webhook.dryrun import DryRun
-from webhook.explain import PolicyExplainer
 from webhook.metrics import Metrics
 from webhook.rate_limit import RateLimiter
 
@@ -26,7 +25,6 @@ class WebhookParts:
     api: Api
     admission: Admission
     dry_run: DryRun
-    explain: PolicyExplainer
     metrics: Metrics
     reviews: AdmissionBodies = field(default_factory=AdmissionBodies)
     bodies: BodyReader = field(

@@ -34,11 +34,12 @@ class PlanClient:
         parts = urlsplit(url)
         self._private = parts.scheme == "https" or parts.hostname in LOOPBACK
 
-    async def plan(self, kind: Kind, document: Json, token: str) -> PlanAnswer:
+    async def plan(self, kind: Kind, document: Json, authorization: str) -> PlanAnswer:
+        """The plan for an object. `authorization` is the header with the caller's token."""
         if not self._private:
             return _unknown("POOLHOUSE_CONTROLLERS_URL is not https, so the token is not sent")
         url = self._url + kind.plan_path
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = {"Authorization": authorization}
         try:
             async with (
                 asyncio.timeout(self._seconds),

@@ -21,6 +21,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.runtime import access_review
+from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.service.callers import address_of
@@ -31,7 +32,7 @@ from webhook import models
 from webhook.api_errors import query_error
 from webhook.dryrun import LIBVIRT_VM, Operation, authenticate
 from webhook.error_responses import error_response
-from webhook.explain import parse_question
+from webhook.explain import PolicyExplainer, parse_question
 from webhook.parts import WebhookParts, parts_of
 
 BEARER = HTTPBearer(
@@ -49,10 +50,10 @@ CONTROLLERS = [{"url": "https://poolhouse-controllers.poolhouse-system.svc", "de
 
 @dataclass(frozen=True)
 class Document:
-    """The JSON object in a query's body, and the caller's token."""
+    """The JSON object in a query's body, and a client with the caller's token."""
 
     json: Json
-    token: str
+    caller: Api
 
 
 class InFlightLimit:
@@ -91,30 +92,33 @@ class InFlightLimit:
                     del counter[key]
 
 
-async def caller_token(
+async def authorized_client(
     http: Request, _: Annotated[HTTPAuthorizationCredentials | None, Security(BEARER)]
-) -> AsyncIterator[str]:
-    """The caller's token. Raises `RequestRefused` without a token, or if the caller sends too many requests."""
+) -> AsyncIterator[Api]:
+    """A client with the caller's token. Raises `RequestRefused` without a token, or after too many requests."""
     token = bearer_token(http.scope["headers"])
     if not token:
         raise RequestRefused(401, "send your Kubernetes token: Authorization: Bearer TOKEN")
     with http.app.state.in_flight.slot(token, address_of(http.scope)):
-        yield token
+        yield parts_of(http).api.with_token(lambda: token)
 
 
-async def read_document(http: Request, token: Annotated[str, Depends(caller_token)]) -> AsyncIterator[Document]:
+Caller = Annotated[Api, Depends(authorized_client)]
+
+
+async def read_document(http: Request, caller: Caller) -> AsyncIterator[Document]:
     parts, address = parts_of(http), address_of(http.scope)
     async with parts.bodies.raw(http.scope, http.receive, address) as body:
         with parts.lane_of(body, address):
             try:
                 document = await compute(parse, body)
             except RequestRefused:
-                await authenticate(parts.api, token)
+                await authenticate(caller)
                 raise
-            yield Document(document, token)
+            yield Document(document, caller)
 
 
-async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller_token)]) -> None:
+async def authorize_api_docs(http: Request, caller: Caller) -> None:
     """Raises `QueryError` unless the caller may read the OpenAPI document of the API server."""
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -123,7 +127,7 @@ async def authorize_api_docs(http: Request, token: Annotated[str, Depends(caller
     }
     path = access_review.SELF_SUBJECT_ACCESS_REVIEWS
     try:
-        allowed = access_review.is_allowed(await parts_of(http).api.request("POST", path, body=review, token=token))
+        allowed = access_review.is_allowed(await caller.request("POST", path, body=review))
     except ApiError as error:
         raise query_error(error) from None
     if not allowed:
@@ -206,7 +210,7 @@ async def dry_run(
 ) -> models.DryRunResponse:
     """Decides what admission says about a VM, a VMI or an object of a Poolhouse kind. Nothing is stored. The caller
     needs the right to create or update the object."""
-    return await parts_of(http).dry_run.answer(document.json, document.token, operation)
+    return await parts_of(http).dry_run.answer(document.json, document.caller, operation)
 
 
 @queries.post(
@@ -220,14 +224,13 @@ async def dry_run(
 async def explain(http: Request, document: Annotated[Document, Depends(read_document)]) -> models.ExplainResponse:
     """Says which migration policy a VM obeys and why. The body names a VM and what to assume, or is a VM or VMI. The
     caller needs the right to read the VM, its namespace and migration policies."""
-    explainer = parts_of(http).explain
     try:
         question = parse_question(document.json)
     except models.QueryError:
-        await authenticate(parts_of(http).api, document.token)
+        await authenticate(document.caller)
         raise
     try:
-        return models.ExplainResponse.model_validate(await explainer.explain(question, document.token))
+        return models.ExplainResponse.model_validate(await PolicyExplainer(document.caller).explain(question))
     except ApiError as error:
         raise query_error(error) from None
 

@@ -115,7 +115,8 @@ class PlanEndpoint:
         # Only a caller with the right has the document checked, because a check takes as long as the document is large.
         given = typed(str, document, "metadata", "namespace") or ""
         namespace = given if is_label(given) else ""
-        denied = await authorize_list(self.api, token, self.resource, namespace or "default")
+        caller = self.api.with_token(lambda: token)
+        denied = await authorize_list(caller, self.resource, namespace or "default")
         if denied and (namespace or denied[0] != 403):
             return denied
         of = f"plan of {self.kind.plural}", (namespace, str(at(document, "metadata", "name")))
@@ -123,7 +124,7 @@ class PlanEndpoint:
             document, problems = await self.planner.run(of, self._checked, document)
             if problems:
                 return 422, {"problems": [{"path": each.path, "message": each.message} for each in problems]}
-            if not namespace and (denied := await authorize_list(self.api, token, self.resource, namespace)):
+            if not namespace and (denied := await authorize_list(caller, self.resource, namespace)):
                 return denied
             if self.observe is None:
                 return 503, problem_body(f"this replica does not follow {self.kind.plural} now")
@@ -154,7 +155,8 @@ async def authenticate(api: Api, token: str) -> str | Answer:
     API server does not know."""
     review = {"apiVersion": SELF_SUBJECT_REVIEWS.api_version, "kind": SELF_SUBJECT_REVIEWS.kind}
     try:
-        answer = await api.request("POST", SELF_SUBJECT_REVIEWS.path(), body=review, token=token)
+        caller = api.with_token(lambda: token)
+        answer = await caller.request("POST", SELF_SUBJECT_REVIEWS.path(), body=review)
     except (Unauthorized, Forbidden) as error:
         return error.status or 403, problem_body(UNKNOWN_TOKEN)
     except ApiError as error:
@@ -167,10 +169,10 @@ def tenant_of(username: str) -> str:
     return username.rpartition(":")[0] if username.startswith("system:serviceaccount:") else username
 
 
-async def authorize_list(api: Api, token: str, resource: Resource, namespace: str) -> Answer | None:
+async def authorize_list(caller: Api, resource: Resource, namespace: str) -> Answer | None:
     """Checks whether the caller may list these objects. Returns the response of a refusal, or None."""
     try:
-        allowed = await caller_may(api, "list", resource, namespace, token)
+        allowed = await caller_may(caller, "list", resource, namespace)
     except (Unauthorized, Forbidden) as error:
         return error.status or 403, problem_body(UNKNOWN_TOKEN)
     except ApiError as error:

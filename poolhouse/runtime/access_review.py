@@ -14,10 +14,10 @@ async def user_may(api: Api, user: Json, verb: str, resource: Resource, namespac
     return is_allowed(await api.request("POST", SUBJECT_ACCESS_REVIEWS, body=review))
 
 
-async def caller_may(api: Api, verb: str, resource: Resource, namespace: str, token: str | None = None) -> bool:
-    """Whether the user of the token may do this; without a token, whether this process may."""
+async def caller_may(api: Api, verb: str, resource: Resource, namespace: str) -> bool:
+    """Whether the user whose credentials the client has may do this."""
     review = self_subject_access_review(verb, resource, namespace)
-    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=token))
+    return is_allowed(await api.request("POST", SELF_SUBJECT_ACCESS_REVIEWS, body=review))
 
 
 def subject_access_review(user: Json, verb: str, resource: Resource, namespace: str, name: str = "") -> Json:
@@ -28,7 +28,7 @@ def subject_access_review(user: Json, verb: str, resource: Resource, namespace: 
 
 
 def self_subject_access_review(verb: str, resource: Resource, namespace: str) -> Json:
-    """A review of the caller, which this process sends with the caller's token."""
+    """A review of the user who sends it."""
     return _review("SelfSubjectAccessReview", {}, verb, resource, namespace)
 
 

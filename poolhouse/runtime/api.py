@@ -128,8 +128,9 @@ class Api:
         """The same client without the limit on calls in flight. A leader must renew its lease under any load."""
         return Api(self._transport.unbounded, self.identity)
 
-    def with_token(self, token: Callable[[], str], user: str) -> Api:
-        """The same client with the token that another user has at each request, and no other credentials."""
+    def with_token(self, token: Callable[[], str], user: str = "") -> Api:
+        """The same client with the token that another user has at each request, and no other credentials. Without the
+        name of the user, its requests count towards the limits of namespaces."""
         config = UserToken(self._transport.config, token)
         return Api(replace(self._transport, config=config, user=user), self.identity)
 
@@ -313,12 +314,10 @@ class Api:
         body: Any = None,
         query: Mapping[str, str] | None = None,
         headers: Mapping[str, str] | None = None,
-        token: str | None = None,
         timeout_seconds: float | None = None,
         warnings: Warnings | None = None,
     ) -> Json:
-        """Sends any request. With `token`, the request has only the credentials of that token's user. Appends the
-        warnings of the response, even of an error, to `warnings`."""
+        """Sends any request. Appends the warnings of the response, even of an error, to `warnings`."""
         call = Request(
             method.lower(),
             resource_of_path(path),
@@ -327,7 +326,6 @@ class Api:
             body=body,
             query=query,
             headers=headers,
-            token=token,
             timeout_seconds=timeout_seconds,
             warnings=warnings,
         )

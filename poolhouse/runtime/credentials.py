@@ -73,6 +73,10 @@ class Credentials:
         await self.load()
         return True
 
+    async def renew_authorization(self) -> bool:
+        before = await self.authorization()
+        return await self.renew() and await self.authorization() != before
+
 
 def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:
     """The TLS context of the Kubernetes client, with or without the client certificate."""

@@ -36,16 +36,23 @@ class RestConfig(Protocol):
     """Address and credentials, like client-go's `rest.Config`."""
 
     host: str
-    tls: ssl.SSLContext
-    anonymous_tls: ssl.SSLContext
-    """context without client certificate, because a certificate takes precedence over the token of another user"""
     server_name: str | None
     proxy: str | None
+
+    @property
+    def tls(self) -> ssl.SSLContext: ...
+
+    @property
+    def anonymous_tls(self) -> ssl.SSLContext:
+        """The context without client certificate, which takes precedence over the token of another user."""
 
     async def authorization(self) -> str | None: ...
 
     async def renew(self) -> bool:
         """Reads the configuration again, unless it was read seconds ago. Returns whether it was read."""
+
+    async def renew_authorization(self) -> bool:
+        """Returns whether `authorization` is another one after the configuration was read again."""
 
 
 @dataclass(frozen=True)
@@ -58,8 +65,6 @@ class Request:
     body: Any = None
     query: Mapping[str, str] | None = None
     headers: Mapping[str, str] | None = None
-    token: str | None = None
-    """token of another user, for whom the request is made"""
     timeout_seconds: float | None = None
     warnings: list[str] | None = None
     """list to which the warnings of the response are appended"""
@@ -193,11 +198,9 @@ class Transport:
             if not await self.config.renew():
                 raise
             return await self._send_once(request)
-        if answer.status == 401 and request.token is None:
-            before = await self.config.authorization()
-            if await self.config.renew() and await self.config.authorization() != before:
-                answer.release()
-                return await self._send_once(request)
+        if answer.status == 401 and await self.config.renew_authorization():
+            answer.release()
+            return await self._send_once(request)
         return answer
 
     async def _send_once(self, request: Request) -> aiohttp.ClientResponse:
@@ -208,8 +211,7 @@ class Transport:
             data = encode(request.body)
             headers["Content-Type"] = "application/json"
         headers |= request.headers or {}
-        authorization = await config.authorization() if request.token is None else f"Bearer {request.token}"
-        if authorization:
+        if authorization := await config.authorization():
             headers["Authorization"] = authorization
         return await self.session.request(
             request.method,
@@ -217,7 +219,7 @@ class Transport:
             data=data,
             params=request.query or None,
             headers=[*self.impersonated, *headers.items()],
-            ssl=config.tls if request.token is None else config.anonymous_tls,
+            ssl=config.tls,
             server_hostname=config.server_name,
             proxy=config.proxy,
             # asyncio.timeout sets the deadlines, because aiohttp rounds deadlines up to whole seconds.

@@ -15,13 +15,21 @@ class UserToken:
 
     def __init__(self, config: RestConfig, token: Callable[[], str]) -> None:
         self.host, self.server_name, self.proxy = config.host, config.server_name, config.proxy
-        # A client certificate would take precedence over the token.
-        self.tls: ssl.SSLContext = config.anonymous_tls
-        self.anonymous_tls = self.tls
-        self._token = token
+        self._config, self._token = config, token
+
+    @property
+    def tls(self) -> ssl.SSLContext:
+        return self._config.anonymous_tls
+
+    @property
+    def anonymous_tls(self) -> ssl.SSLContext:
+        return self._config.anonymous_tls
 
     async def authorization(self) -> str | None:
         return f"Bearer {self._token()}"
 
     async def renew(self) -> bool:
+        return await self._config.renew()
+
+    async def renew_authorization(self) -> bool:
         return False

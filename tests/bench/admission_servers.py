@@ -78,7 +78,7 @@ async def mutate(*, remembers: bool) -> AsyncIterator[ASGIApp]:
         metrics = Metrics(CollectorRegistry(), ["VirtualMachine"])
         unused: Any = None
         admission = Admission(defaulting=defaulting, checks=(), drift=HardwareDrift(now=monotonic))
-        yield create_app(WebhookParts(unused, admission, unused, unused, metrics))
+        yield create_app(WebhookParts(unused, admission, unused, metrics))
 
 
 async def serve_mutate(host: str, port: int, *, remembers: bool) -> None:

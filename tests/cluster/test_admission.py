@@ -809,12 +809,10 @@ async def token(api: Api, namespace: str, *plurals: str) -> str:
     found = await token_of(api, namespace, name)
 
     async def granted(plural: str) -> bool:
-        review = access_review.self_subject_access_review(
-            "create", Resource("kubevirt.io", "v1", plural, ""), namespace
-        )
+        caller = api.with_token(lambda: found)
         try:
-            return access_review.is_allowed(
-                await api.request("POST", access_review.SELF_SUBJECT_ACCESS_REVIEWS, body=review, token=found)
+            return await access_review.caller_may(
+                caller, "create", Resource("kubevirt.io", "v1", plural, ""), namespace
             )
         except ApiError as error:
             if error.status != 401:  # the account itself is not known yet

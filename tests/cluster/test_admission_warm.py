@@ -102,22 +102,20 @@ async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim
     admission: Admission, namespace: str
 ) -> None:
     """The API server asks the webhook also about a change of nothing but owner references or annotations."""
-    api, jane = admission.api, await token(admission.api, namespace, CLAIMS.plural)
+    api, secret = admission.api, await token(admission.api, namespace, CLAIMS.plural)
+    jane = api.with_token(lambda: secret)
     # The Pod exists, because the garbage collector deletes a claim whose owner does not.
     spec = {"serviceAccountName": "jane", "automountServiceAccountToken": False, "containers": [CONTAINER]}
     own = claim_metadata("web-0", (await api.create(PODS, manifest(PODS, "web-0", spec, namespace)))["metadata"]["uid"])
     own["annotations"][REQUESTER] = f"system:serviceaccount:{namespace}:default"
 
-    async def patch(name: str, token: str | None = None, **metadata: Any) -> Json:
-        body, path = {"metadata": metadata}, CLAIMS.path(namespace, name)
-        headers = {"Content-Type": "application/merge-patch+json"}
-        found: Json = await api.request("PATCH", path, body=body, headers=headers, token=token)
-        return found
+    async def patch(name: str, caller: Api, **metadata: Any) -> Json:
+        return await caller.patch(CLAIMS, namespace, name, {"metadata": metadata})
 
-    await api.request("POST", CLAIMS.path(namespace), body=here(claim(), namespace), token=jane)
+    await jane.create(CLAIMS, here(claim(), namespace))
     forged = changed(here(claim(), namespace), own, "metadata")
     with pytest.raises(Forbidden, match="may not make a claim that Pod web-0 controls"):
-        await api.request("POST", CLAIMS.path(namespace), body=forged, token=jane)
+        await jane.create(CLAIMS, here(forged, namespace))
     with pytest.raises(Forbidden, match="may not make a claim that Pod web-0 controls"):
         await patch("mine", jane, ownerReferences=own["ownerReferences"])
     with pytest.raises(Forbidden, match="may not make a claim that names Pod web-0"):
@@ -129,7 +127,7 @@ async def test_only_who_may_patch_the_status_of_a_pod_changes_the_pod_of_a_claim
         with pytest.raises(Forbidden, match="may not take a claim from Pod web-0"):
             await patch(own["name"], jane, **metadata)
     await patch(own["name"], jane, labels={"mine": "x"})
-    assert "ownerReferences" not in (await patch(own["name"], ownerReferences=None))["metadata"]
+    assert "ownerReferences" not in (await patch(own["name"], api, ownerReferences=None))["metadata"]
 
 
 @pytest.mark.sentence("5.47")
@@ -168,7 +166,7 @@ async def test_a_warm_pool_needs_the_right_to_create_vms(admission: Admission, n
     for document, what in ((warm_pool(), "virtualmachines"), (ec2_pool(), "ec2instances")):
         body = here(document, namespace)
         with pytest.raises(Forbidden, match=f"may not create {what}"):
-            await admission.api.request("POST", WARM_POOLS.path(namespace), body=body, token=jane)
+            await admission.api.with_token(lambda: jane).create(WARM_POOLS, body)
 
 
 async def test_the_examples_are_admitted(admission: Admission, namespace: str) -> None:

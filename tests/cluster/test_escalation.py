@@ -134,7 +134,9 @@ async def test_a_template_is_refused_for_the_same_reasons_as_a_vm(
 
     async def told(document: Json) -> ApiError | None:
         try:
-            await admission.api.request("POST", _path(document), body=document, query={"dryRun": "All"}, token=jane)
+            await admission.api.with_token(lambda: jane).request(
+                "POST", _path(document), body=document, query={"dryRun": "All"}
+            )
         except ApiError as error:
             return error
         return None

@@ -106,7 +106,7 @@ async def test_the_author_loses_the_right(
 
     forged = a_pool(place, images)
     forged["metadata"]["annotations"] = {REFERENCE_AUTHORS: "forged"}
-    await api.request("POST", POOLS.path(namespace), body=forged, token=jane)
+    await api.with_token(lambda: jane).create(POOLS, forged)
     assert await recorded() == author
     async with pooling.controller(Path(control_plane.kubeconfig)):
         await until(lambda: image_of(place, "web-1"), "debian-1")

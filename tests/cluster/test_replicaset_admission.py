@@ -50,7 +50,7 @@ async def test_a_set_is_no_way_round_ones_own_rights(admission: Admission, names
     assert problem["path"] == "spec.template"
     assert f"may not create {VMIS.plural} in namespace {namespace}" in problem["message"]
     with pytest.raises(Forbidden):
-        await admission.api.request("POST", REPLICA_SETS.path(namespace), body=the_set(namespace, 1), token=jane)
+        await admission.api.with_token(lambda: jane).create(REPLICA_SETS, the_set(namespace, 1))
 
 
 async def test_a_dry_run_shows_the_set_as_it_would_be_stored(admission: Admission, namespace: str) -> None:

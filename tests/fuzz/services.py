@@ -53,7 +53,6 @@ from webhook.app import create_app
 from webhook.conflicts import DefaultPoolConflicts, DiskConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
-from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
@@ -318,8 +317,7 @@ def create_webhook(defaulter: Defaulter, cluster: EmptyCluster | None = None) ->
                 checks=tuple(check(api, budget_seconds=PATIENCE_SECONDS) for check in checks),
                 drift=HardwareDrift(now=monotonic),
             ),
-            dry_run=DryRun(api, defaulter, SEED),
-            explain=PolicyExplainer(api),
+            dry_run=DryRun(defaulter, SEED),
             metrics=Metrics(CollectorRegistry(), ["VirtualMachine", "VirtualMachinePool"]),
             rate_limiter=RateLimiter(per_second=1e9, burst=10**9),
             address_limiter=RateLimiter(per_second=1e9, burst=10**9),

@@ -146,13 +146,13 @@ async def test_a_subresource_accepts_any_type_and_an_empty_answer(server: Server
 
 async def test_only_the_callers_token_is_sent(server: Server, api: Api) -> None:
     server.script = ok
-    await api.request("POST", "/x", body={}, token="theirs")
+    await api.with_token(lambda: "theirs").request("POST", "/x", body={})
     assert server.requests[0].headers["authorization"] == "Bearer theirs"
 
 
 async def test_an_empty_token_does_not_send_our_own(server: Server, api: Api) -> None:
     server.script = ok
-    await api.request("GET", "/x", token="")
+    await api.with_token(lambda: "").request("GET", "/x")
     assert server.requests[0].headers["authorization"].strip() == "Bearer"
 
 
@@ -173,7 +173,7 @@ async def test_a_401_reloads_the_kubeconfig(server: Server, tmp_path: Path) -> N
         await asyncio.sleep(60)
         await api.get(THINGS, "n", "a")
         with pytest.raises(Unauthorized):
-            await api.request("GET", "/x", token="theirs")
+            await api.with_token(lambda: "theirs").request("GET", "/x")
         assert len(server.requests) == 5, "the token of another user is not renewed"
 
 

@@ -29,7 +29,6 @@ from webhook.callers import AdmissionBodies
 from webhook.conflicts import DefaultPoolConflicts, PolicyConflicts
 from webhook.defaulting import DefaultingHandler
 from webhook.dryrun import DryRun
-from webhook.explain import PolicyExplainer
 from webhook.hardware_drift import HardwareDrift
 from webhook.metrics import Metrics
 from webhook.parts import WebhookParts
@@ -112,8 +111,7 @@ async def webhook(tmp_path: Path) -> AsyncIterator[RunningWebhook]:
                 ),
                 drift=HardwareDrift(now=monotonic),
             ),
-            explain=PolicyExplainer(api),
-            dry_run=DryRun(api, defaulter, "s"),
+            dry_run=DryRun(defaulter, "s"),
             metrics=metrics,
             reviews=AdmissionBodies(bodies=BodyReader(timeout_seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024)),
             bodies=BodyReader(timeout_seconds=PATIENCE_SECONDS, held_bytes=8 * 1024 * 1024),

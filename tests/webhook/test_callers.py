@@ -120,7 +120,6 @@ async def webhook(tmp_path: Path, certificate: ApiServerCertificate | None, ca: 
         unused,
         Admission(defaulting=NoDefaulter(), checks=()),
         unused,
-        unused,
         Metrics(CollectorRegistry(), ["VirtualMachine"]),
         reviews=AdmissionBodies(certificate),
     )

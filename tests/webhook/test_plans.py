@@ -37,14 +37,14 @@ async def test_the_controllers_get_the_object_as_it_would_be_stored(controllers:
         await request.answer(200, {"plan": STEPS, "refused": "another pool has the disks"})
 
     controllers.script = script
-    assert await plans.plan(kinds.POOL, POOL, "token") == PlanAnswer(
+    assert await plans.plan(kinds.POOL, POOL, "Bearer token") == PlanAnswer(
         [PlanStep(**step) for step in STEPS], ("another pool has the disks",)
     )
 
 
 async def test_a_token_is_not_sent_without_tls() -> None:
     async with aiohttp.ClientSession() as session:
-        told = await PlanClient("http://controllers.example.com", session).plan(kinds.POOL, POOL, "token")
+        told = await PlanClient("http://controllers.example.com", session).plan(kinds.POOL, POOL, "Bearer token")
     assert told.steps is None
     assert "not https" in told.warnings[0]
 
@@ -54,7 +54,7 @@ async def test_a_caller_that_may_not_list_vms_gets_a_warning(controllers: Server
         await request.answer(403, {"problems": []})
 
     controllers.script = script
-    assert "may not list" in (await plans.plan(kinds.POOL, POOL, "token")).warnings[0]
+    assert "may not list" in (await plans.plan(kinds.POOL, POOL, "Bearer token")).warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -67,12 +67,14 @@ async def test_the_webhook_ignores_an_invalid_plan_of_the_controllers(
         await request.answer(code, body)
 
     controllers.script = script
-    assert (await plans.plan(kinds.POOL, POOL, "token")).steps is None
+    assert (await plans.plan(kinds.POOL, POOL, "Bearer token")).steps is None
 
 
 async def test_controllers_that_hang_time_out(controllers: Server) -> None:
     async with aiohttp.ClientSession() as session:
-        assert (await PlanClient(controllers.url, session, seconds=0.2).plan(kinds.POOL, POOL, "token")).steps is None
+        assert (
+            await PlanClient(controllers.url, session, seconds=0.2).plan(kinds.POOL, POOL, "Bearer token")
+        ).steps is None
 
 
 async def test_controllers_that_reset_the_connection_give_no_plan(controllers: Server, plans: PlanClient) -> None:
@@ -80,4 +82,4 @@ async def test_controllers_that_reset_the_connection_give_no_plan(controllers: S
         request.reset()
 
     controllers.script = script
-    assert (await plans.plan(kinds.POOL, POOL, "token")).steps is None
+    assert (await plans.plan(kinds.POOL, POOL, "Bearer token")).steps is None

@@ -9,6 +9,7 @@ import pytest
 
 from controllers.pool.actions import SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
+from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.observe import observe
 from controllers.pool.plan import plan
@@ -36,7 +37,10 @@ from tests.controllers.shared.test_reference_rights import a_review
 
 Json = dict[str, Any]
 
-GOLDEN = {"metadata": {"name": "root"}, "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}, "storage": {}}}
+GOLDEN: Json = {
+    "metadata": {"name": "root"},
+    "spec": {"sourceRef": {"kind": "DataSource", "name": "debian"}, "storage": {}},
+}
 TRACKING = {"proactive": {"trackDataSources": True, "replacePolicy": "Recreate"}}
 
 
@@ -225,6 +229,41 @@ def test_a_new_image_replaces_the_disks() -> None:
     assert update.reason.startswith(save.reason)
     assert [each.old for each in update.replacements] == ["root-1"]
     assert parse_hashes(update.disk_templates) == dict(found.revision.disks)
+
+
+@pytest.mark.parametrize(
+    ("home", "stored", "allowed", "told"),
+    [
+        pytest.param("images", None, True, False, id="nobody has asked for the author of a document"),
+        pytest.param("images", "others", True, False, id="nor for the author of a pool with another reference"),
+        pytest.param("images", "images", True, True, id="admission has asked for the author of the pool"),
+        pytest.param("images", "images", False, False, id="who may not get the image any more"),
+        pytest.param("default", None, True, True, id="the DataSource is in the namespace of the pool"),
+    ],
+)
+async def test_a_plan_tells_only_images_that_the_author_of_the_pool_may_get(
+    home: str, stored: str | None, allowed: bool, told: bool
+) -> None:
+    def tracking(namespace: str) -> Json:
+        reference = {**GOLDEN["spec"]["sourceRef"], "namespace": namespace}
+        of = template(dataVolumeTemplates=[{**GOLDEN, "spec": {"sourceRef": reference, "storage": {}}}])
+        return document(1, template=of, updateStrategy=TRACKING)
+
+    rights, _ = a_review(allowed)
+    await rights.ask([Question(Author("ann"), DATA_SOURCES, home, "debian")])
+    sources = ImageSources(lambda key: DataSource(*key, "pvc", "images", "debian-2"), rights)
+    stores = Stores(revisions=KnownRevisions(images=sources))
+    if stored is not None:
+        known = parse_pool(tracking(stored))
+        assert isinstance(known, Pool)
+        stores.pools.put(known.key, replace(known, authors={f"DataSource {stored}/debian": Author("ann")}))
+    found = hypothetical_snapshot(stores, tracking(home), 250)
+    assert isinstance(found, PoolSnapshot)
+    assert found.revision.sources == ({"root": source("debian-2")} if told else {})
+    own = replace(stores, revisions=KnownRevisions(images=replace(sources, rights=None)))
+    seen = hypothetical_snapshot(own, tracking(home), 250)
+    assert isinstance(seen, PoolSnapshot)
+    assert seen.revision.sources == {"root": source("debian-2")}, "a command reads them with the rights of its user"
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,15 @@ import pwd
 from dataclasses import fields
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, field_validator
+from pydantic import BeforeValidator, WithJsonSchema, field_validator
 
 from defaulter.kubevirt_defaults import ClusterConfig, InterfaceBinding, MACPolicy, VideoPolicy
 from defaulter.machine_types import UnavailablePolicy
 from defaulter.worker_pool import WorkerLimits
 from poolhouse.service.settings import IdentitySettings, ListenAddress, ServerSettings, listen_setting, setting
+
+RECORD = ("auto", "true", "false")
+"""the values of POOLHOUSE_HARDWARE_RECORD"""
 
 
 def _parse_aliases(value: Any) -> Any:
@@ -26,7 +29,7 @@ def _parse_aliases(value: Any) -> Any:
 def _parse_record(value: Any) -> Any:
     if not isinstance(value, str):
         return value
-    if value not in ("auto", "true", "false"):
+    if value not in RECORD:
         raise ValueError("must be auto, true or false")
     return None if value == "auto" else value == "true"
 
@@ -71,7 +74,7 @@ class Settings(ServerSettings, IdentitySettings):
         None,
         "Whether the display adapter is filled. Empty: where the cluster's KubeVirt accepts `video.type`.",
     )
-    record: Annotated[bool | None, BeforeValidator(_parse_record)] = setting(
+    record: Annotated[bool | None, BeforeValidator(_parse_record), WithJsonSchema({"enum": [*RECORD]})] = setting(
         "POOLHOUSE_HARDWARE_RECORD",
         False,
         "Whether an annotation records the hardware that a spec cannot hold. `auto`: if KubeVirt has the feature gate "

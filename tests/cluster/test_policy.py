@@ -346,18 +346,6 @@ async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, contro
     await cluster.enforcer("web", enforcing("web"))
 
 
-async def test_what_kubevirt_cannot_do_is_told_as_its_configuration_stands(cluster: Cluster, controller: None) -> None:
-    await cluster.policy("plain", {"app": "web"}, disableTLS=True)
-    assert "disableTLS" in await cluster.says("plain", "Enforced", "Unsupported")
-    document = manifest(
-        KUBEVIRTS, "kubevirt", {"configuration": {"migrations": {"disableTLS": True}}}, cluster.namespace
-    )
-    await cluster.api.create(KUBEVIRTS, document)
-    await cluster.says("plain", "Enforced", "InSync")
-    await cluster.api.delete(KUBEVIRTS, cluster.namespace, "kubevirt")
-    await cluster.says("plain", "Enforced", "Unsupported")
-
-
 async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_nothing(cluster: Cluster) -> None:
     async with controlling(cluster.ours):
         for n in range(10):
@@ -387,21 +375,6 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
     )
     assert not writes
     assert await versions(cluster) == before
-
-
-async def test_changes_made_while_the_controllers_were_down_are_enforced(cluster: Cluster) -> None:
-    async with controlling(cluster.ours):
-        await cluster.instance("vm", {"app": "web"})
-        await cluster.policy("web", {"app": "web"})
-        await cluster.policy("late", {"app": "late"})
-        await cluster.obeys("vm", "web")
-        await cluster.enforcer("late", enforcing("late"))
-    await cluster.label("vm", app="late")
-    await cluster.api.patch(POLICIES, None, "late", {"spec": {"allowPostCopy": True}})
-    async with controlling(cluster.ours):
-        await cluster.obeys("vm", "late")
-        await cluster.enforcer("late", enforcing("late", allowPostCopy=True))
-        await cluster.counts("web", 0, 0)
 
 
 async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -> None:

@@ -123,6 +123,11 @@ class PoolNamespace:
         found: Json = (await self.api.get(WARM_POOLS, self.namespace, name)).get("status") or {}
         return found
 
+    async def observed(self, name: str = "web") -> bool:
+        """Whether the controllers have seen the last change of the pool."""
+        found = await self.api.get(WARM_POOLS, self.namespace, name)
+        return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
+
     async def available(self, name: str = "web") -> int:
         return int((await self.status(name)).get("availableReplicas", 0))
 

@@ -73,6 +73,7 @@ async def test_lost_vm(scope: Scope) -> None:
 
 
 @pytest.mark.needs(source="blank")
+@pytest.mark.sentence("1.42")
 async def test_failing_vm(scope: Scope) -> None:
     """A VM that fails at each start is replaced with a new disk, and no other VM is"""
     spec = scope.vm_spec(disk=scope.target.source("blank"))

@@ -157,7 +157,7 @@ async def test_on_empty_of_a_pool_without_ready_vms(desk: Counter, running: Runn
 
     # A paused pool creates no VM for claims.
     await desk.change(paused=True)
-    await until(lambda: observed(desk), True)
+    await until(desk.observed, True)
     await desk.claim("held", poolName="web")
     await until(lambda: desk.reason("held"), "PoolPaused")
     await desk.change(paused=False)
@@ -306,7 +306,7 @@ async def test_expiry_and_extension(desk: Counter, running: RunningControllers) 
 
     # A change of the pool applies to later claims.
     await desk.change(claimPolicy={"defaultTTLSeconds": 2, "maxTTLSeconds": 2})
-    await until(lambda: observed(desk), True)
+    await until(desk.observed, True)
     await desk.claim("later", poolName="web", ttlSeconds=1800)
     await desk.becomes("later", "Expired")
     kept = await desk.claimed("long")
@@ -344,7 +344,7 @@ async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: Runni
     machines = {m.uid: m for m in await desk.vms()}
     # The short timeout comes after the first start of the VMs, which may take longer.
     await desk.change(paused=True, readiness={"timeoutSeconds": 3})
-    await until(lambda: observed(desk), True)
+    await until(desk.observed, True)
     for m in machines.values():
         fault = {"annotations": {f"{meta.SIM_PREFIX}fail": "Stuck"}}
         await desk.api.patch(VMS, desk.namespace, m.name, {"metadata": fault})
@@ -352,11 +352,6 @@ async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: Runni
     status = await desk.becomes("mine", "Failed")
     assert (status["attempts"], await desk.reason("mine")) == (2, "ActivationFailed")
     await until(lambda: left_of(desk, machines), set())
-
-
-async def observed(desk: Counter) -> bool:
-    found = await desk.api.get(WARM_POOLS, desk.namespace, "web")
-    return bool((found.get("status") or {}).get("observedGeneration") == found["metadata"]["generation"])
 
 
 async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
@@ -488,7 +483,7 @@ async def test_a_claim_that_waits_says_why_and_ends_with_its_command(
     left: dict[str, str],
 ) -> None:
     await desk.pool(0, template=template(fail="Stuck"))
-    await until(lambda: observed(desk), True)  # a claim of a pool that the controllers do not know yet is Pending
+    await until(desk.observed, True)  # a claim of a pool that the controllers do not know yet is Pending
     command = Path(sys.executable).with_name("poolhouse")
     place = ["--kubeconfig", str(simulated.kubeconfig), "-n", desk.namespace]
     process = await asyncio.create_subprocess_exec(

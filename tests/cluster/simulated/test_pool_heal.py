@@ -19,26 +19,6 @@ __all__ = ["running"]
 BROKEN = {"sim.poolhouse.dev/fail": "CrashLoopBackOff", "sim.poolhouse.dev/retry-seconds": "0.2"}
 
 
-@pytest.mark.sentence("1.42")
-async def test_a_vm_that_keeps_failing_is_made_again_with_new_disks(running: Place) -> None:
-    await running.pool(3, autohealing={})
-    await complete(running)
-    before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
-    disks = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
-    await running.meta("web-2", annotations=BROKEN)
-    await running.api.delete(VMIS, running.namespace, "web-2")
-    await until(lambda: replaced(running), 1)
-    await until(lambda: another_vm(running, before["web-2"]), True)
-    await complete(running)
-    await until(lambda: status(running, "readyReplicas"), 3)
-    after = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
-    assert {name for name in before if before[name] != after.get(name)} == {"web-2"}
-    left = {name: each["metadata"]["uid"] for name, each in (await running.disks()).items()}
-    assert {name for name in disks if disks[name] != left.get(name)} == {"root-2"}
-    (entry,) = (await status(running, "healing"))["vms"]
-    assert (entry["name"], entry["attempts"]) == ("web-2", 1)
-
-
 @pytest.mark.sentence("1.24", "1.41")
 async def test_a_vm_that_crashes_again_and_again_after_it_has_run_is_replaced(running: Place) -> None:
     await running.pool(2, autohealing={"startupFailureThreshold": 2})

@@ -133,7 +133,7 @@ async def test_a_failing_template_opens_the_circuit_breaker_which_closes_after_a
         assert running.value("breaker_open", namespace=place.namespace, warmpool="web") == 1
         # The image appears in the registry. A changed annotation does not change the template hash.
         await place.change(template={"metadata": {"annotations": {meta.SIM_PREFIX + "fail": None}}})
-        await until(lambda: _observed(place), True)
+        await until(place.observed, True)
 
         async def repaired() -> int:
             """Repairs VMs that were created before the change as well."""
@@ -317,11 +317,11 @@ async def test_unschedulable_vms_are_not_replaced(place: PoolNamespace, ours: An
         await until(place.words, ["ErrorUnschedulable"] * 3)
         before = await place.uids()
         await place.change(readiness={"timeoutSeconds": 1})
-        await until(lambda: _observed(place), True)
+        await until(place.observed, True)
         await asyncio.sleep(3)
         assert await place.uids() == before
         await place.change(readiness={"timeoutSeconds": 600})
-        await until(lambda: _observed(place), True)
+        await until(place.observed, True)
         for m in await place.vms():  # the cluster has capacity again
             await place.annotate(m, fail="", fail_rate="0")
         await until(place.available, 3)
@@ -339,13 +339,8 @@ async def _record_fewest_ready(place: PoolNamespace) -> None:
         await asyncio.sleep(0.05)
 
 
-async def _observed(place: PoolNamespace) -> bool:
-    pool = await place.api.get(WARM_POOLS, place.namespace, "web")
-    return bool((pool.get("status") or {}).get("observedGeneration") == pool["metadata"]["generation"])
-
-
 async def _updated(place: PoolNamespace) -> tuple[int, int]:
-    if not await _observed(place):
+    if not await place.observed():
         return -1, -1
     status = await place.status()
     return status.get("updatedReplicas", 0), status.get("availableReplicas", 0)

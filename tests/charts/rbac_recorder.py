@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -12,6 +12,8 @@ from typing import NamedTuple
 import aiohttp
 import yaml
 from aiohttp import web
+
+from tests.serving import ANY_PATH, serving
 
 HOP_HEADERS = {"host", "transfer-encoding", "content-length", "connection", "content-encoding", "date", "server"}
 
@@ -60,16 +62,15 @@ class Recorder:
 
     async def __aenter__(self) -> Recorder:
         connector = aiohttp.TCPConnector(ssl=ssl.create_default_context(cafile=self._ca), limit=0)
-        self._session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
-        self._runners: list[web.AppRunner] = []
+        session = aiohttp.ClientSession(connector=connector, auto_decompress=False)
+        self._opened = AsyncExitStack()
+        self._session = await self._opened.enter_async_context(session)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for runner in self._runners:
-            await runner.cleanup()
-        await self._session.close()
+        await self._opened.aclose()
 
     async def server(self, account: str) -> str:
         """Returns the address of the proxy for this account."""
@@ -79,14 +80,8 @@ class Recorder:
             async def forward(request: web.Request) -> web.StreamResponse:
                 return await self._forward(request, seen)
 
-            app = web.Application(client_max_size=16 * 1024 * 1024)
-            app.router.add_route("*", "/{path:.*}", forward)
-            runner = web.AppRunner(app, shutdown_timeout=0.1)
-            await runner.setup()
-            site = web.TCPSite(runner, "127.0.0.1", 0)
-            await site.start()
-            self._runners.append(runner)
-            self._servers[account] = f"http://127.0.0.1:{runner.addresses[0][1]}"
+            port = await self._opened.enter_async_context(serving(web.route("*", ANY_PATH, forward)))
+            self._servers[account] = f"http://127.0.0.1:{port}"
         return self._servers[account]
 
     async def _forward(self, request: web.Request, seen: set[RecordedRequest]) -> web.StreamResponse:

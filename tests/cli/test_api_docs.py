@@ -5,8 +5,7 @@ from __future__ import annotations
 import base64
 import ssl
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
@@ -21,6 +20,7 @@ from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.service.certificates import KeyPair, new_ca, new_server_certificate
+from tests.serving import serving
 
 NAME, NAMESPACE = "poolhouse-webhook", "here"
 TOKEN = "Bearer t"
@@ -50,18 +50,7 @@ async def docs(request: web.Request) -> web.Response:
     return web.Response(text="<h1>the defaulter</h1>")
 
 
-@asynccontextmanager
-async def serving(tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    app = web.Application()
-    app.router.add_get("/docs", docs)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
+PAGE = web.get("/docs", docs)
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +99,7 @@ def read(api: Configurations, directory: Path, service: str, server: str | None 
 async def test_the_page_of_the_webhook_is_read_through_a_forwarded_port_with_the_token(
     authority: KeyPair, tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with serving(tls) as port:
+    async with serving(PAGE, tls=tls) as port:
         asked = kubectl(tmp_path, forwards(port), monkeypatch)
         assert await read(Configurations(config_of(authority)), tmp_path, "webhook") == "<h1>the webhook</h1>"
         assert asked.read_text() == f"port-forward -n {NAMESPACE} svc/{NAME} :443"
@@ -122,14 +111,14 @@ async def test_a_server_with_another_certificate_does_not_get_the_token(
     tls: ssl.SSLContext, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = new_ca("another", datetime.now(UTC), timedelta(days=1))
-    async with serving(tls) as port:
+    async with serving(PAGE, tls=tls) as port:
         kubectl(tmp_path, forwards(port), monkeypatch)
         with pytest.raises(Unreachable, match=r"does not answer: .*certificate"):
             await read(Configurations(config_of(other)), tmp_path, "webhook")
 
 
 async def test_the_defaulter_gets_no_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with serving() as port:
+    async with serving(PAGE) as port:
         asked = kubectl(tmp_path, forwards(port), monkeypatch)
         api = Configurations({"service": {"namespace": NAMESPACE}})
         assert await read(api, tmp_path, "defaulter") == "<h1>the defaulter</h1>"

@@ -26,6 +26,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.serving import serving
+
 Json = dict[str, Any]
 
 PREPARE_ATTEMPTS = 3
@@ -220,25 +222,24 @@ class GitHub:
         self.messages.append(message)
         self.changed.set()
 
-    def routes(self, app: web.Application) -> None:
+    def routes(self) -> list[web.RouteDef]:
         sets = "/tenant/_apis/runtime/runnerscalesets"
-        for method, path, handler in (
-            ("POST", "/api/v3/orgs/shop/actions/runners/registration-token", self._registration),
-            ("POST", "/api/v3/actions/runner-registration", self._admin),
-            ("GET", sets, self._find),
-            ("POST", sets, self._create),
-            ("POST", f"{sets}/5/sessions", self._open),
-            ("PATCH", f"{sets}/5/sessions/{{session}}", self._refresh),
-            ("DELETE", f"{sets}/5/sessions/{{session}}", self._close),
-            ("POST", f"{sets}/5/acquirejobs", self._acquire),
-            ("POST", f"{sets}/5/generatejitconfig", self._configure),
-            ("DELETE", "/tenant/_apis/distributedtask/pools/0/agents/{runner}", self._remove),
-            ("GET", "/messages", self._receive),
-            ("DELETE", "/messages/{message}", self._acknowledge),
-            ("POST", "/runner/job", self._give_job),
-            ("POST", "/runner/result", self._take_result),
-        ):
-            app.router.add_route(method, path, handler)
+        return [
+            web.post("/api/v3/orgs/shop/actions/runners/registration-token", self._registration),
+            web.post("/api/v3/actions/runner-registration", self._admin),
+            web.get(sets, self._find),
+            web.post(sets, self._create),
+            web.post(f"{sets}/5/sessions", self._open),
+            web.patch(f"{sets}/5/sessions/{{session}}", self._refresh),
+            web.delete(f"{sets}/5/sessions/{{session}}", self._close),
+            web.post(f"{sets}/5/acquirejobs", self._acquire),
+            web.post(f"{sets}/5/generatejitconfig", self._configure),
+            web.delete("/tenant/_apis/distributedtask/pools/0/agents/{runner}", self._remove),
+            web.get("/messages", self._receive),
+            web.delete("/messages/{message}", self._acknowledge),
+            web.post("/runner/job", self._give_job),
+            web.post("/runner/result", self._take_result),
+        ]
 
     async def _registration(self, http: web.Request) -> web.Response:
         _expect(http, "Bearer a-token")
@@ -358,9 +359,8 @@ class Jenkins:
     connected: list[str] = field(default_factory=list)
     """names of agents"""
 
-    def routes(self, app: web.Application) -> None:
-        app.router.add_get("/jnlpJars/agent.jar", self._agent)
-        app.router.add_get("/wsagents/", self._connect)
+    def routes(self) -> list[web.RouteDef]:
+        return [web.get("/jnlpJars/agent.jar", self._agent), web.get("/wsagents/", self._connect)]
 
     async def _agent(self, http: web.Request) -> web.Response:
         return web.Response(body=b"the agent")
@@ -381,14 +381,6 @@ def _expect(http: web.Request, authorization: str, *, api: bool = False) -> None
 
 @asynccontextmanager
 async def served(service: GitHub | Jenkins) -> AsyncIterator[None]:
-    app = web.Application()
-    service.routes(app)
-    runner = web.AppRunner(app, shutdown_timeout=1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    service.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with serving(*service.routes()) as port:
+        service.url = f"http://127.0.0.1:{port}"
         yield
-    finally:
-        await runner.cleanup()

@@ -19,6 +19,8 @@ import aiohttp
 import yaml
 from aiohttp import web
 
+from tests.serving import ANY_PATH, serving
+
 Json = dict[str, Any]
 
 HOP = {"host", "connection", "transfer-encoding", "content-length", "accept-encoding"}
@@ -50,23 +52,16 @@ class Faulty:
     @asynccontextmanager
     async def serve(self, kubeconfig: Path) -> AsyncIterator[None]:
         """Writes a kubeconfig with the same credentials that leads here."""
-        app = web.Application(client_max_size=1 << 26)
-        app.router.add_route("*", "/{path:.*}", self._answer)
-        runner = web.AppRunner(app, shutdown_timeout=0.1)
-        await runner.setup()
-        site = web.TCPSite(runner, "127.0.0.1", 0)
-        await site.start()
-        port = runner.addresses[0][1]
-        document = json.loads(json.dumps(self._document))
-        for each in document["clusters"]:
-            each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
-        kubeconfig.write_text(yaml.safe_dump(document))  # noqa: ASYNC240
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
-        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session:
-            try:
-                yield
-            finally:
-                await runner.cleanup()
+        async with (
+            aiohttp.ClientSession(connector=connector, auto_decompress=False) as self._session,
+            serving(web.route("*", ANY_PATH, self._answer)) as port,
+        ):
+            document = json.loads(json.dumps(self._document))
+            for each in document["clusters"]:
+                each["cluster"] = {"server": f"http://127.0.0.1:{port}"}
+            kubeconfig.write_text(yaml.safe_dump(document))  # noqa: ASYNC240
+            yield
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         watching = "watch" in request.query

@@ -20,6 +20,7 @@ from poolhouse.runtime.pod_exec import PROTOCOL
 from poolhouse.runtime.resource import NODES, PODS, VMIS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, owned_by
+from tests.serving import serving
 
 Json = dict[str, Any]
 SUCCESS: Json = {"metadata": {}, "status": "Success"}
@@ -57,25 +58,19 @@ class Kubelet:
 async def kubelet(api: Api, paths: StackPaths, node: str) -> AsyncIterator[Kubelet]:
     """A Node whose kubelet this process is."""
     made = Kubelet(node)
-    app = web.Application()
-    app.router.add_get("/exec/{namespace}/{pod}/{container}", made.exec)
     tls, directory = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), paths.tls_of("cluster")
     tls.load_cert_chain(directory / "apiserver.crt", directory / "apiserver.key")
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
-    await site.start()
-    status = {
-        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": runner.addresses[0][1]}},
-    }
-    try:
-        await api.create(NODES, manifest(NODES, node, {}, status=status))
-        yield made
-    finally:
-        with suppress(NotFound):
-            await api.delete(NODES, None, node)
-        await runner.cleanup()
+    async with serving(web.get("/exec/{namespace}/{pod}/{container}", made.exec), tls=tls) as port:
+        status = {
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        }
+        try:
+            await api.create(NODES, manifest(NODES, node, {}, status=status))
+            yield made
+        finally:
+            with suppress(NotFound):
+                await api.delete(NODES, None, node)
 
 
 async def launcher(api: Api, namespace: str, name: str, vmi: Json, node: str) -> Json:

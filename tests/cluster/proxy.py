@@ -23,9 +23,6 @@ class Cable:
         """Nothing arrives any more, and nobody is told."""
         self._flowing.clear()
 
-    def mend(self) -> None:
-        self._flowing.set()
-
     def kubeconfig(self, original: Path, to: Path) -> Path:
         """The same credentials through this cable."""
         document = yaml.safe_load(original.read_text())

@@ -21,7 +21,6 @@ from poolhouse.manifests.crd import crd
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
-from tests.planning import InlinePlanner
 
 
 class Silent:
@@ -55,7 +54,6 @@ class Silent:
         yield
 
 
-PLANNER = InlinePlanner()
 Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 
 

@@ -120,7 +120,6 @@ def recorded(*controllers: Json) -> Json:
 
 
 MOST = 2**31 - 1
-CPU_PARTS = ("maxSockets", "sockets", "cores", "threads")
 PORTS = [{"type": "pci", "index": str(number), "model": "pcie-root-port"} for number in range(10000)]
 HEAVY = {
     **{

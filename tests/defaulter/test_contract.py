@@ -20,25 +20,17 @@ from defaulter.contract import (
     InvalidDocument,
     UndecidedDocument,
 )
+from tests.serving import serving
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 async def asked(handler: Handler, timeout_seconds: float = 60, kubevirt: Any = None, **call: Any) -> Any:
-    app = web.Application()
-    app.router.add_post(DEFAULTS_PATH, handler)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        assert site._server is not None
-        port = site._server.sockets[0].getsockname()[1]  # type: ignore[attr-defined]
-        url = f"http://127.0.0.1:{port}/"
-        async with Defaulter(url, timeout_seconds=timeout_seconds, kubevirt=lambda: kubevirt) as defaulter:
-            return await defaulter.complete({"kind": "VirtualMachine"}, **call)
-    finally:
-        await runner.cleanup()
+    async with (
+        serving(web.post(DEFAULTS_PATH, handler)) as port,
+        Defaulter(f"http://127.0.0.1:{port}/", timeout_seconds, kubevirt=lambda: kubevirt) as defaulter,
+    ):
+        return await defaulter.complete({"kind": "VirtualMachine"}, **call)
 
 
 @pytest.mark.sentence("4.28")

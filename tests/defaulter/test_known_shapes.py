@@ -29,6 +29,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at, replaced
 from tests.defaulter.builders import disk, inner, nic, spec, vm, vmi
 from tests.defaulter.conftest import Libvirt
 from tests.defaulter.test_defaulting_properties import HOW, contents
+from tests.serving import serving
 
 SEED = "s"
 UUID = "12345678-1234-4234-8234-123456789abc"
@@ -421,20 +422,13 @@ class Service:
 
 
 async def calls(libvirt: Libvirt, ask: Callable[..., Any], shapes: KnownShapes | None, **options: Any) -> int:
-    service, app = Service(libvirt), web.Application()
-    app.router.add_post(DEFAULTS_PATH, service.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        assert site._server is not None
-        url = f"http://127.0.0.1:{site._server.sockets[0].getsockname()[1]}"  # type: ignore[attr-defined]
-        async with Defaulter(url, 60, known_shapes=shapes, **options) as defaulter:
-            await ask(defaulter, service)
-        return service.calls
-    finally:
-        await runner.cleanup()
+    service = Service(libvirt)
+    async with (
+        serving(web.post(DEFAULTS_PATH, service.handle)) as port,
+        Defaulter(f"http://127.0.0.1:{port}", 60, known_shapes=shapes, **options) as defaulter,
+    ):
+        await ask(defaulter, service)
+    return service.calls
 
 
 @pytest.mark.libvirt

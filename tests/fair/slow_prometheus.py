@@ -10,7 +10,7 @@ from aiohttp import web
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service.prometheus import DEADLINE_SECONDS
-from tests.ports import free_port
+from tests.serving import serving
 
 QUERY: Json = {"query": "vector(0)", "successCondition": "result < 1", "intervalSeconds": 5, "count": 1}
 ANALYSIS: Json = {
@@ -29,12 +29,5 @@ async def slow_prometheus(namespace: str) -> AsyncIterator[str]:
             await asyncio.sleep(DEADLINE_SECONDS)
         return web.json_response({"status": "success", "data": {"resultType": "scalar", "result": [0, "0"]}})
 
-    application = web.Application()
-    application.router.add_post("/api/v1/query", answer)
-    runner, port = web.AppRunner(application), free_port()
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", port).start()
+    async with serving(web.post("/api/v1/query", answer)) as port:
         yield f"http://127.0.0.1:{port}"
-    finally:
-        await runner.cleanup()

@@ -21,6 +21,7 @@ from poolhouse.stack.engine.datavolume.phases import ImportProgress
 from poolhouse.stack.engine.datavolume.registry import MAX_MANIFEST_BYTES, RegistryRefused, parse_reference
 from poolhouse.stack.engine.disk_objects import PVC, DataVolume
 from poolhouse.stack.engine.fault_injection import Faults
+from tests.serving import ANY_PATH, serving
 from tests.stack.engine.builders import NOW, disk, pvc
 from tests.waiting import PATIENCE_SECONDS
 
@@ -45,13 +46,8 @@ async def server(tmp_path: Path) -> AsyncIterator[str]:
             return web.FileResponse(image)
         raise web.HTTPNotFound
 
-    runner = web.AppRunner(web.Application())
-    runner.app.router.add_get("/{path:.*}", serve)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    await runner.cleanup()
+    async with serving(web.get(ANY_PATH, serve)) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 async def filled(importer: QemuImgImporter, wanted: DataVolume, made: PVC) -> ImportProgress:
@@ -175,18 +171,11 @@ class Registry:
 
 async def imported(registry: Registry, directory: Path, version: str = "1") -> tuple[ImportProgress, Path]:
     """What an import of `version` from the registry leads to, and the disk."""
-    application = web.Application()
-    application.router.add_get("/{path:.*}", registry.answer)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        url = f"docker://127.0.0.1:{runner.addresses[0][1]}/guest:{version}"
+    async with serving(web.get(ANY_PATH, registry.answer)) as port:
+        url = f"docker://127.0.0.1:{port}/guest:{version}"
         importer = new_importer(directory, Said())
         made = await filled(importer, disk(phase="", source={"registry": {"url": url}}), SMALL)
         return made, importer.path(SMALL)
-    finally:
-        await runner.cleanup()
 
 
 async def test_the_disk_of_a_container_disk_is_imported(tmp_path: Path) -> None:

@@ -182,14 +182,14 @@ class WarmPoolControllers:
         )
         self._reconcile: Controller[Key] = Controller("warmpool", self._controller.reconcile, metrics=api.metrics)
         self._probe: Controller[Key] = Controller("warmpool-checks", self._controller.probe, metrics=api.metrics)
-        self.vm_changed, self.vmi_changed = self._controller.vm_changed, self._controller.vmi_changed
-        self.node_changed = self._controller.node_changed
-        demand.subscribe(self._controller.demand_changed)
+        self.vm_changed, self.vmi_changed = self._controller.changes.vm_changed, self._controller.changes.vmi_changed
+        self.node_changed = self._controller.changes.node_changed
+        demand.subscribe(self._controller.changes.demand_changed)
         enqueue_after_changes(context.limits, pools, self._enqueue)
         self._informers = informers
         informers.data_sources.subscribe_served(self.enqueue_all)
-        informers.data_sources.subscribe_objects(self._controller.data_source_changed)
-        informers.budgets.subscribe_objects(self._controller.budget_changed)
+        informers.data_sources.subscribe_objects(self._controller.changes.data_source_changed)
+        informers.budgets.subscribe_objects(self._controller.changes.budget_changed)
         informers.kubevirts.subscribe(self.enqueue_all)
 
     async def run(self) -> None:
@@ -218,7 +218,7 @@ class WarmPoolControllers:
             self._enqueue((new.namespace, new.status.pool_name or ""), 0.0)
 
     def pool_changed(self, old: WarmPool | InvalidWarmPool | None, new: WarmPool | InvalidWarmPool | None) -> None:
-        self._controller.pool_changed(old, new)
+        self._controller.changes.pool_changed(old, new)
         if new is not None:
             self._probe.enqueue(new.key)
 

@@ -21,14 +21,8 @@ from controllers.warmpool.apply import WarmPoolWriter
 from controllers.warmpool.autoscaling.autoscaler import ClaimEvents
 from controllers.warmpool.backends import CreateRequest, WriteConflict
 from controllers.warmpool.cache import BackendView, Demand, WarmPoolStores, WarmVMCache
-from controllers.warmpool.controller import (
-    BATCH_FACTOR,
-    BATCH_SECONDS,
-    CLAIMED_SECONDS,
-    RESYNC_SECONDS,
-    UNAVAILABLE_SECONDS,
-    WarmPoolController,
-)
+from controllers.warmpool.changes import BATCH_FACTOR, BATCH_SECONDS, CLAIMED_SECONDS
+from controllers.warmpool.controller import RESYNC_SECONDS, UNAVAILABLE_SECONDS, WarmPoolController
 from controllers.warmpool.events import WarmPoolEvents
 from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.metrics import WarmPoolMetrics
@@ -190,7 +184,7 @@ async def test_vms_are_deleted_one_by_one_to_make_room_with_growing_pauses() -> 
         assert conditions(world.api.statuses[-1])["Degraded"] == ("True", "TooManyUnhealthy")
         pauses.append(datetime.fromisoformat(world.api.statuses[-1]["failures"]["nextRetryAt"]) - world.time)
         world.seconds += 180.0  # the guest takes time to shut down
-        world.remove(f"web-{name}", world.controller.vm_changed)
+        world.remove(f"web-{name}", world.controller.changes.vm_changed)
         await world.reconcile()
         assert len(world.backend.done) == len(pauses)
         world.seconds += pauses[-1].total_seconds()
@@ -242,8 +236,8 @@ async def test_the_status_has_the_images_of_data_sources_before_a_vm_is_created(
 
 def test_the_cost_of_a_plan_delays_the_next() -> None:
     world = World(a_pool(1))
-    world.controller.planner = InlinePlanner(seconds=0.5)
-    world.controller.vm_changed(None, a_vm("web-2"))
+    world.controller.changes.planner = InlinePlanner(seconds=0.5)
+    world.controller.changes.vm_changed(None, a_vm("web-2"))
     assert world.pauses == [BATCH_FACTOR * 0.5]
 
 
@@ -252,7 +246,7 @@ def test_changes_of_claimed_vms_wait_longer() -> None:
     world = World(a_pool(1))
     free, claimed = a_vm("web-1"), a_vm("web-1", WarmState.ALLOCATING, claim_uid="c")
     for old, new in ((None, free), (free, claimed), (claimed, None)):
-        world.controller.vm_changed(old, new)
+        world.controller.changes.vm_changed(old, new)
     assert world.pauses == [BATCH_SECONDS, CLAIMED_SECONDS, BATCH_SECONDS]
 
 
@@ -260,7 +254,7 @@ def test_queued_claims_are_batched() -> None:
     """The first queued claim causes a reconcile at once, and so does the end of the queue."""
     world = World(pool := a_pool(0))
     demand = world.controller.stores.demand
-    demand.subscribe(world.controller.demand_changed)
+    demand.subscribe(world.controller.changes.demand_changed)
     for waiting in (1, 2, 3, 0):
         demand.set_queued(pool.uid, waiting)
     assert world.pauses == [0.0, BATCH_SECONDS, BATCH_SECONDS, 0.0]
@@ -292,7 +286,7 @@ async def test_failures_that_another_leader_writes_are_adopted(
     await world.reconcile()
     after = replace(a_pool(4, status={"failures": written}), resource_version=version)
     world.pools.put(KEY, after)
-    world.controller.pool_changed(before, after)
+    world.controller.changes.pool_changed(before, after)
     world.seconds += 1
     await world.reconcile()
     failures = world.api.statuses[-1].get("failures") or {"consecutive": 0}
@@ -382,7 +376,7 @@ async def test_a_pool_deleted_during_a_reconcile_is_forgotten() -> None:
 
     def vanish() -> None:
         if pool := world.pools.drop(KEY):
-            world.controller.pool_changed(pool, None)
+            world.controller.changes.pool_changed(pool, None)
 
     world.backend.meanwhile = vanish
     await world.reconcile()
@@ -436,7 +430,7 @@ async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconc
 
     def meanwhile() -> None:
         world.pools.drop(KEY)
-        controller.pool_changed(pool, None)
+        controller.changes.pool_changed(pool, None)
         demand.arrived(UID, 0.0)
         demand.served(UID, 1.0)
         demand.deleted(UID, decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "its claim was released", "web-a/a"))
@@ -473,7 +467,7 @@ async def test_the_status_tells_who_deleted_a_vm(gone: WarmVM, reported: bool, r
     if reported:
         released = decision("2026-03-01T12:00:00Z", "SuccessfulDelete", recorded, "web-a/a")
         world.controller.stores.demand.deleted(gone.pool_uid, released)
-    world.remove("web-a", world.controller.vm_changed)
+    world.remove("web-a", world.controller.changes.vm_changed)
     world.seconds += 10
     await world.reconcile()
     (found,) = [each for each in world.api.statuses[-1]["decisions"] if "web-a/a" in each["vms"]]

@@ -44,6 +44,9 @@ TRIES = 4
 ADDRESS_PAUSES = Backoff(base_seconds=1, cap_seconds=60)
 CLAIM_LAG_SECONDS = 1.0
 """pause until the store surely shows a claim that exists"""
+LOST_CLAIM_PAUSES = Backoff(base_seconds=CLAIM_LAG_SECONDS, cap_seconds=15)
+"""Pauses of a Pod without a claim whose VM may still run. The author of a Pod may name any VM in its annotation, which
+then runs as long as the author wants."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class PodController:
     """how often the claim of a Pod could not be created"""
     _unconfirmed: Counter[Key] = field(default_factory=Counter)
     """how often a launcher Pod of the VM had no address yet"""
+    _without_claim: Counter[Key] = field(default_factory=Counter)
+    """how often a Pod that names its claim had none, although its VM may still run"""
 
     async def reconcile(self, key: Key) -> float | None:
         pod = self.pods.get(key)
@@ -75,10 +80,13 @@ class PodController:
             self._refusals.pop(key, None)
             self._failures.pop(key, None)
             self._unconfirmed.pop(key, None)
+            self._without_claim.pop(key, None)
             return None
         claim, refusal = self._claim_of(pod), self._refusal(pod)
         if claim is None and (await self._has_unseen_claim(pod) or self._may_still_run(pod)):
-            return CLAIM_LAG_SECONDS
+            self._without_claim[key] += 1
+            return LOST_CLAIM_PAUSES.delay(self._without_claim[key], "/".join(key))
+        self._without_claim.pop(key, None)
         look_again = None
         if claim is not None:
             found = await self.addresses.read(claim)

@@ -11,7 +11,7 @@ from controllers.shared.pod_claims import claim_metadata
 from controllers.shared.vmi import VMI
 from controllers.virtualnode.addresses import AddressReader
 from controllers.virtualnode.pod import Pod, PodClaim, PodPool, parse_pod
-from controllers.virtualnode.pods import CLAIM_LAG_SECONDS, PodController
+from controllers.virtualnode.pods import LOST_CLAIM_PAUSES, PodController
 from controllers.warmpool.vm_agent import ConfirmedAddresses
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
@@ -60,6 +60,9 @@ async def no_address(vmi: VMI) -> ConfirmedAddresses:
     return ConfirmedAddresses(())
 
 
+FIRST_PAUSE = LOST_CLAIM_PAUSES.delay(1, "ns/web")
+
+
 def controller(server: Server, pods: Store[Pod], vmis: dict[Key, VMI]) -> PodController:
     claims, pools = Store[PodClaim | None]({"pod": lambda _: ()}), Store[PodPool]({"namespace": lambda _: ()})
     api, events = cast(Api, server), cast(EventRecorder, NoEvents())
@@ -82,7 +85,7 @@ async def test_a_claim_that_the_store_does_not_show_is_read(stored: Json, live: 
     server, pods = Server(live), Store[Pod]()
     pods.put(("ns", "web"), parse_pod(stored))
     assert await controller(server, pods, {}).reconcile(("ns", "web")) == (
-        CLAIM_LAG_SECONDS if live is not None and not writes else None
+        FIRST_PAUSE if live is not None and not writes else None
     )
     assert server.writes == writes
 
@@ -100,5 +103,15 @@ async def test_a_pod_that_has_lost_its_claim_fails_after_its_vm(vm: str, vmi: bo
     server, pods = Server(None), Store[Pod]()
     pods.put(("ns", "web"), parse_pod(pod(metadata=notes, status=RUNNING)))
     vmis = {("ns", "warm-1"): a_vmi()} if vmi else {}
-    assert await controller(server, pods, vmis).reconcile(("ns", "web")) == (None if writes else CLAIM_LAG_SECONDS)
+    assert await controller(server, pods, vmis).reconcile(("ns", "web")) == (None if writes else FIRST_PAUSE)
     assert server.writes == writes
+
+
+async def test_pods_whose_vm_runs_on_cost_less_and_less() -> None:
+    notes = {"annotations": NAMED["annotations"] | {"poolhouse.dev/vm": "warm-1"}}
+    pods, vmis = Store[Pod](), {("ns", "warm-1"): a_vmi()}
+    pods.put(("ns", "web"), parse_pod(pod(metadata=notes, status=RUNNING)))
+    of = controller(Server(None), pods, vmis)
+    pauses = [await of.reconcile(("ns", "web")) for _ in range(9)]
+    assert pauses[0] == FIRST_PAUSE
+    assert min(filter(None, pauses[5:])) > 10

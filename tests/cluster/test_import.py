@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from click.testing import CliRunner
 
 from controllers.pool.import_steps import record_name
 from controllers.pool.kubevirt_pools import KUBEVIRT_POOLS
 from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.cli.import_pool import import_pool_of_kubevirt, observe
-from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS, CRDS, VMS
@@ -31,6 +29,7 @@ from tests.cluster.importing import (
 )
 from tests.cluster.kubevirt_pools import CRD
 from tests.cluster.pooling import Place, controller, exists, namespace, served, until
+from tests.cluster.shell import Shell
 
 Json = dict[str, Any]
 
@@ -86,11 +85,7 @@ async def test_an_import_restarts_no_vm_and_continues_the_pool(control_plane: An
     place = kubevirt
     await pool_of_kubevirt(place, updateStrategy={"opportunistic": {}})
     before = await state(place, "web")
-    arguments = ["import", "pool", "web", "--kubeconfig", str(control_plane.kubeconfig), "-n", place.namespace]
-
-    async def run(*options: str) -> Any:
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
-
+    run = partial(Shell(place, control_plane.kubeconfig).run, "import", "pool", "web")
     shown = await run("--dry-run")
     assert shown.exit_code == 0, shown.output
     assert "spec.maxUnavailable: not set -> spec.maxUnavailable: 100%" in shown.stdout
@@ -119,20 +114,7 @@ async def test_the_way_back_asks_and_says_what_changes(control_plane: Any, kubev
     place = kubevirt
     pool = await pool_of_kubevirt(place)
     await import_pool_of_kubevirt(place.api, place.namespace, "web")
-    arguments = [
-        "import",
-        "pool",
-        "web",
-        "--back",
-        "--kubeconfig",
-        str(control_plane.kubeconfig),
-        "-n",
-        place.namespace,
-    ]
-
-    async def run(*options: str) -> Any:
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
-
+    run = partial(Shell(place, control_plane.kubeconfig).run, "import", "pool", "web", "--back")
     async with controller(control_plane.kubeconfig):
         await place.change(replicas=4, maxUnavailable=1)
         await until(lambda: exists(place.api, VMS, place.namespace, "web-3"), True)

@@ -2,48 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_asyncio
 import yaml
-from click.testing import CliRunner, Result
 
 from controllers.pool.pools import POOLS
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
-from poolhouse.cli.main import poolhouse
 from poolhouse.runtime.resource import VMS
 from tests.builders import manifest as build_manifest
 from tests.cluster.pooling import Place, controller, namespace, template, until
+from tests.cluster.shell import Shell
 
 Json = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Shell:
-    place: Place
-    kubeconfig: Path
-
-    async def run(self, *arguments: str, document: Json | None = None) -> Result:
-        options = ["--kubeconfig", str(self.kubeconfig), "--namespace", self.place.namespace]
-        text = yaml.safe_dump(document) if document else None
-        result = await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options], input=text)
-        assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
-        return result
-
-    async def json(self, *arguments: str, document: Json | None = None) -> Any:
-        result = await self.run(*arguments, "-o", "json", document=document)
-        assert result.exit_code == 0, result.output
-        return json.loads(result.stdout)
-
-
 @pytest_asyncio.fixture
-async def shell(control_plane: Any) -> AsyncIterator[Shell]:
+async def shell(control_plane: Any) -> AsyncIterator[Shell[Place]]:
     async with namespace(control_plane.kubeconfig, "cli") as place, controller(control_plane.kubeconfig):
         yield Shell(place, control_plane.kubeconfig)
 
@@ -53,7 +32,7 @@ def manifest(replicas: int, **spec: Any) -> Json:
 
 
 @pytest.mark.sentence("1.29")
-async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
+async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2)
     await until(place.names, ["web-1", "web-2"])
@@ -81,7 +60,7 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell) -> None:
     assert "db-1 can't be in web: its VMs are named web-1, web-2 and so on" in refused.stderr
 
 
-async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell) -> None:
+async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell[Place]) -> None:
     """As Velero restores them: with new UIDs, without owners, before their pool."""
     place = shell.place
     made = await place.pool(2)
@@ -118,7 +97,7 @@ async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell) -> None:
     assert "all VMs with the names and the label of web have an owner" in none.stderr
 
 
-async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: Shell) -> None:
+async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(1)
     await until(place.names, ["web-1"])
@@ -132,7 +111,7 @@ async def test_detach_from_a_paused_pool_announces_a_late_replacement(shell: She
     assert (asked.exit_code, "when web is resumed, because it is paused; protect" in asked.stderr) == (1, True)
 
 
-async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell) -> None:
+async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell[Place]) -> None:
     place = shell.place
     answer = await shell.json("plan", "-f", "-", document=manifest(2))
     assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-1"), ("Create", "web-2")]
@@ -146,7 +125,7 @@ async def test_a_plan_lists_the_actions_and_changes_nothing(shell: Shell) -> Non
     assert await place.names() == sorted({"web-1", "web-2"} - {answer["plan"][0]["vm"]}), "as it was foreseen"
 
 
-async def test_a_plan_keeps_what_another_client_has_set(shell: Shell) -> None:
+async def test_a_plan_keeps_what_another_client_has_set(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2)
     await until(place.names, ["web-1", "web-2"])
@@ -160,7 +139,7 @@ async def test_a_plan_keeps_what_another_client_has_set(shell: Shell) -> None:
     assert (refused.exit_code, "spec.replicas: conflict" in refused.stderr) == (1, True)
 
 
-async def test_a_plan_of_an_invalid_pool_reports_every_problem(shell: Shell) -> None:
+async def test_a_plan_of_an_invalid_pool_reports_every_problem(shell: Shell[Place]) -> None:
     wrong = manifest(2, maxUnavailable="some", updateStrategy={"unmanaged": {}, "opportunistic": {}})
     result = await shell.run("plan", "-f", "-", document=wrong)
     assert result.exit_code == 1
@@ -168,7 +147,7 @@ async def test_a_plan_of_an_invalid_pool_reports_every_problem(shell: Shell) -> 
     assert "spec.updateStrategy" in result.stderr
 
 
-async def test_a_template_is_taken_back(shell: Shell) -> None:
+async def test_a_template_is_taken_back(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(1)
     await until(lambda: revisions(shell), 1)
@@ -189,7 +168,7 @@ async def test_a_template_is_taken_back(shell: Shell) -> None:
     assert (lost.exit_code, "there are" in lost.stderr) == (1, True)
 
 
-async def test_an_update_is_promoted_and_repeated(shell: Shell) -> None:
+async def test_an_update_is_promoted_and_repeated(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2, updateStrategy={"proactive": {"steps": [{"setReplicas": 1}, {"pause": {}}]}})
     await until(place.names, ["web-1", "web-2"])
@@ -220,7 +199,7 @@ async def updated(place: Place) -> int:
     return int(((await place.seen()).get("status") or {}).get("updatedReplicas", 0))
 
 
-async def test_why_explains_the_past_the_present_and_the_next_actions(shell: Shell) -> None:
+async def test_why_explains_the_past_the_present_and_the_next_actions(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(1)
     await until(place.names, ["web-1"])
@@ -237,7 +216,7 @@ async def test_why_explains_the_past_the_present_and_the_next_actions(shell: She
     assert (asked_of_a_pool.exit_code, "web is a pool, not a VM" in asked_of_a_pool.stderr) == (1, True)
 
 
-async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell, tmp_path: Path) -> None:
+async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell[Place], tmp_path: Path) -> None:
     document = yaml.safe_load(shell.kubeconfig.read_text())
     for each in document["clusters"]:
         each["cluster"]["server"] = "https://127.0.0.1:9"
@@ -247,11 +226,11 @@ async def test_a_cluster_that_is_not_there_exits_with_3(shell: Shell, tmp_path: 
     assert (await Shell(shell.place, tmp_path / "none").run("why", "web-1")).exit_code == 1
 
 
-async def revisions(shell: Shell) -> int:
+async def revisions(shell: Shell[Place]) -> int:
     return len(await shell.json("rollout", "history", "web"))
 
 
-async def reasons(shell: Shell, vm: str) -> list[str]:
+async def reasons(shell: Shell[Place], vm: str) -> list[str]:
     result = await shell.run("why", vm, "-o", "json")
     return [each["reason"] for each in json.loads(result.stdout)["past"]] if result.exit_code == 0 else []
 

@@ -13,7 +13,7 @@ from poolhouse.runtime.resource import PODS, PVCS, VMIS, VMS
 from tests.builders import manifest
 from tests.cluster.pooling import Place, controller, namespace, until
 from tests.cluster.resting import rests
-from tests.cluster.test_pool_cli import Shell
+from tests.cluster.shell import Shell
 
 Json = dict[str, Any]
 DRAIN: Json = {"name": "drain", "transition": "Terminating", "timeoutSeconds": 600}

@@ -4,21 +4,18 @@ way."""
 from __future__ import annotations
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 import pytest_asyncio
-from click.testing import CliRunner
 
 from controllers.replicaset.observe import REPLICA_SETS
 from defaulter.contract import undefaulted_fields
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.api.kinds.tracking_marks import without_tracking_marks
-from poolhouse.cli.main import poolhouse
 from poolhouse.manifests.crd import crd
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import CONFIG_MAPS, CRDS, VMIS
@@ -26,6 +23,7 @@ from poolhouse.stack.install import installable_kinds
 from tests.cluster.pooling import Running, garbage_collector_knows, until
 from tests.cluster.replicating import LABELS, V1ALPHA2, Place, controller, namespace, the_set
 from tests.cluster.resting import rests
+from tests.cluster.shell import Shell
 from tests.kinds.documents import changed
 from tests.resources import ADMISSION_POLICIES, ADMISSION_POLICY_BINDINGS, QUOTAS
 from tests.waiting import eventually
@@ -301,25 +299,19 @@ async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
 
 
 async def test_people_are_told_what_would_be_done_and_what_was(control_plane: Any, place: Place) -> None:
-    def run(*arguments: str, text: str | None = None) -> str:
-        where = ["--kubeconfig", str(control_plane.kubeconfig), "--namespace", place.namespace]
-        result = CliRunner().invoke(poolhouse, [*arguments, *where], input=text)
-        assert result.exit_code == 0, result.output
-        return result.stdout
-
+    run = Shell(place, control_plane.kubeconfig).run
     async with controller(control_plane.kubeconfig):
         await place.make(2)
         await until(place.count, 2)
         ready, waits = sorted(await place.names())
         await place.runs(ready)
         await until(place.numbers, (2, 1))
-        fewer = json.dumps(the_set(place.namespace, 1))
-        told = await asyncio.to_thread(run, "plan", "-f", "-", text=fewer)
+        told = (await run("plan", "-f", "-", document=the_set(place.namespace, 1))).stdout
         assert re.search(f"Delete +{waits} +2 exist, 1 is wanted", told), told
-        assert "web: no actions" in await asyncio.to_thread(run, "plan", "vmirs/web")
+        assert "web: no actions" in (await run("plan", "vmirs/web")).stdout
 
         async def told_of_its_making() -> bool | str:
-            told = await asyncio.to_thread(run, "why", ready)
+            told = (await run("why", ready)).stdout
             assert told.startswith(f"{ready} is in web\n  now   it is ready\n")
             return "SuccessfulCreate: created" in told or told
 

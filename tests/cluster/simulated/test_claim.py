@@ -13,6 +13,7 @@ import time
 from collections import Counter as Tally
 from collections.abc import AsyncIterator, Collection
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -21,13 +22,11 @@ import pytest
 import pytest_asyncio
 import yaml
 from aiohttp import web
-from click.testing import CliRunner, Result
 
 from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.ssh_keys import secret_name
 from controllers.warmpool.warm_pool import WARM_POOLS
 from poolhouse.api.kinds import meta
-from poolhouse.cli.main import poolhouse
 from poolhouse.cli.output import Failed, Unreachable
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Invalid
@@ -40,6 +39,7 @@ from tests.cluster.claiming import Counter, counted
 from tests.cluster.faulty import Faulty
 from tests.cluster.pooling import PATIENCE_SECONDS, instancetype, until
 from tests.cluster.resting import rests
+from tests.cluster.shell import Shell
 from tests.cluster.warm_pools import RunningControllers, controllers, template
 from tests.resources import ROLE_BINDINGS, ROLES
 
@@ -403,10 +403,7 @@ async def test_command_line(simulated: StackPaths, desk: Counter, running: Runni
     """Claim, release, status and doctor on the command line."""
     await desk.filled(1)
 
-    async def run(*arguments: str) -> Result:
-        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options])
-
+    run = Shell(desk, simulated.kubeconfig).run
     taken = await run("claim", "mine", "--pool", "web", "--ttl", "10m", "-o", "json")
     assert taken.exit_code == 0, taken.output
     status = json.loads(taken.stdout)
@@ -515,10 +512,7 @@ async def test_several_claims_are_released_at_once(
     for name in ("a", "b"):
         await desk.claim(name, poolName="web", onEmpty="Queue")
 
-    async def run(*arguments: str, **settings: bool) -> Result:
-        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, [*arguments, *options], **settings)
-
+    run = Shell(desk, simulated.kubeconfig).run
     await until(lambda: _phases(desk), {"a": "Queued", "b": "Queued"})
     why = await run("why", "vmclaim/b")
     assert "it waits for a VM of the warm pool web; `poolhouse warmpool why web` explains the pool" in why.output
@@ -527,12 +521,12 @@ async def test_several_claims_are_released_at_once(
     assert released.stdout == "a is Released\nb is Released\n"
     assert (released.exit_code, "missing: " in released.stderr) == (1, True)
 
-    again = await run("release", "a", "missing", "-o", "json", standalone_mode=False)
+    again = await run("release", "a", "missing", "-o", "json", raises=True)
     absent = f'virtualmachineclaims.poolhouse.dev "missing" not found in namespace {desk.namespace}'
     assert json.loads(again.stdout) == [{"name": "a", "phase": "Released"}, {"name": "missing", "error": absent}]
     assert isinstance(again.exception, Failed)
     assert again.exception.shown  # main() prints no second document
-    late = await run("claim", "late", "--pool", "web", "--timeout", "0s", "-o", "json", standalone_mode=False)
+    late = await run("claim", "late", "--pool", "web", "--timeout", "0s", "-o", "json", raises=True)
     assert json.loads(late.stdout)["name"] == "late"
     assert isinstance(late.exception, Unreachable)
     assert late.exception.shown
@@ -597,10 +591,7 @@ async def test_doctor_deletes_a_vm_without_claim_while_no_controller_runs(
         await api.create(VMS, body)
     await desk.claim("waiting", poolName="web")
 
-    async def run(*arguments: str) -> Result:
-        options = ["--kubeconfig", str(simulated.kubeconfig), "--namespace", desk.namespace]
-        return await asyncio.to_thread(CliRunner().invoke, poolhouse, ["warmpool", "doctor", *arguments, *options])
-
+    run = partial(Shell(desk, simulated.kubeconfig).run, "warmpool", "doctor")
     found = await run()
     assert (found.exit_code, "ClaimGone" in found.output, "--fix deletes it" in found.output) == (1, True, True)
     everywhere = json.loads((await run("-A", "-o", "json")).stdout)

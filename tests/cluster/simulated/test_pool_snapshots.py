@@ -19,8 +19,8 @@ from poolhouse.runtime.resource import PVCS, VMIS, VMS
 from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest
 from tests.cluster.pooling import Place, controller, template, until
+from tests.cluster.shell import Shell
 from tests.cluster.simulated.test_pool_rollout import bigger, complete, runs
-from tests.cluster.test_pool_cli import Shell
 
 Json = dict[str, Any]
 
@@ -28,7 +28,7 @@ TAKING = {"proactive": {"snapshotBeforeUpdate": True, "selectionPolicy": {"baseP
 
 
 @pytest_asyncio.fixture
-async def shell(simulated: StackPaths, guests: Place) -> AsyncIterator[Shell]:
+async def shell(simulated: StackPaths, guests: Place) -> AsyncIterator[Shell[Place]]:
     async with controller(simulated.kubeconfig):
         yield Shell(guests, simulated.kubeconfig)
 
@@ -45,7 +45,7 @@ async def claims(place: Place) -> dict[str, str]:
     return {name: each["metadata"]["uid"] for name, each in (await place.disks()).items()}
 
 
-async def test_each_vm_has_a_snapshot_of_before_its_update(shell: Shell) -> None:
+async def test_each_vm_has_a_snapshot_of_before_its_update(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2, maxUnavailable=1, updateStrategy=TAKING)
     await complete(place)
@@ -77,7 +77,7 @@ async def test_each_vm_has_a_snapshot_of_before_its_update(shell: Shell) -> None
     await until(left, 0)
 
 
-async def test_a_failed_snapshot_holds_its_vm_and_not_the_others(shell: Shell) -> None:
+async def test_a_failed_snapshot_holds_its_vm_and_not_the_others(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2, maxUnavailable=1, updateStrategy=TAKING)
     await complete(place)
@@ -126,7 +126,7 @@ async def test_only_the_claim_of_the_restore_gets_the_label_of_kubevirt(place: P
     assert (await place.disks())[name]["metadata"]["labels"] == {**labels, PERSISTENT_STATE: "web-1"}
 
 
-async def test_undo_restores_the_disks_of_before_the_update(shell: Shell) -> None:
+async def test_undo_restores_the_disks_of_before_the_update(shell: Shell[Place]) -> None:
     place = shell.place
     await place.pool(2, maxUnavailable=1, updateStrategy=TAKING)
     await complete(place)
@@ -160,7 +160,7 @@ async def test_undo_restores_the_disks_of_before_the_update(shell: Shell) -> Non
     await complete(place)
 
 
-async def test_a_vm_that_was_halted_stays_halted_when_it_is_restored(shell: Shell) -> None:
+async def test_a_vm_that_was_halted_stays_halted_when_it_is_restored(shell: Shell[Place]) -> None:
     place = shell.place
     halted = {"template": template(running=False)}
     await place.pool(1, updateStrategy=TAKING, **halted)

@@ -90,7 +90,7 @@ class Cluster:
             raise self._exit(_first(refused)) from None
 
     def _exit(self, error: ApiError) -> click.ClickException:
-        from poolhouse.runtime.errors import Throttled, Unauthorized, Unavailable, WebhookFailed
+        from poolhouse.runtime.errors import NotServed, Throttled, Unauthorized, Unavailable, WebhookFailed
         from poolhouse.runtime.errors import Unreachable as NoAnswer
 
         source = str(self.kubeconfig or "the pod's ServiceAccount")
@@ -111,6 +111,8 @@ class Cluster:
             )
         if isinstance(error, Unauthorized):
             return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
+        if isinstance(error, NotServed):
+            return Failed(f"{error.message} in the cluster of {source}; `poolhouse doctor` says what is missing there")
         return Failed(with_namespace(error))
 
 

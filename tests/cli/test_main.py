@@ -21,7 +21,7 @@ from poolhouse.cli.main import COMMANDS, CommandEntry, main, poolhouse, program_
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import NameType
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import Forbidden, NotFound, Unauthorized
+from poolhouse.runtime.errors import Forbidden, NotFound, NotServed, Unauthorized
 from tests.waiting import wait_until
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
@@ -156,6 +156,11 @@ def test_an_unreachable_cluster_is_one_line_with_a_remedy(away: Path) -> None:
         ),
         pytest.param(
             Unauthorized("Unauthorized", status=401), "does not accept the credentials of .*kubeconfig", id="old"
+        ),
+        pytest.param(
+            NotServed("the API server does not serve x.poolhouse.dev", status=404),
+            "does not serve x.poolhouse.dev in the cluster of .*kubeconfig; `poolhouse doctor` says what is missing",
+            id="another cluster",
         ),
     ],
 )

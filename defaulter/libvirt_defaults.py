@@ -200,8 +200,11 @@ class LibvirtDefaults:
 
     def resolve_machine_type(self) -> str:
         """The VM's machine type: canonical, or the alias if it must stay."""
-        arch = architecture(self._spec)
-        machine = str(at(self._spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(arch) or ALIASES[arch])
+        return self._resolve_machine_type(self._spec)
+
+    def _resolve_machine_type(self, spec: Json) -> str:
+        arch = architecture(spec)
+        machine = str(at(spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(arch) or ALIASES[arch])
         if is_canonical(machine) or self._may_have_run:
             return machine
         accepts = partial(self._cluster.settings.accepts_machine_type, arch)
@@ -209,8 +212,12 @@ class LibvirtDefaults:
         return resolve_alias(machine, ours, self._cluster.machines, self._machine_types, accepts) or machine
 
     def _with_known_machine_type(self, spec: Json) -> Json:
-        """The spec with a machine type of the same family that this QEMU has, if it does not have the spec's."""
+        """The spec with the machine type that the VM will have, or one of the same family that this QEMU has. An alias
+        may mean another type here than on the nodes, with other limits."""
         machine = at(spec, *MACHINE_TYPE) or self._cluster.settings.machine_types.get(architecture(spec))
+        resolved = self._resolve_machine_type(spec)
+        if resolved in self._known:
+            machine = resolved
         if not isinstance(machine, str):
             return spec
         substitute = machine if machine in self._known else find_substitute(machine, self._known)

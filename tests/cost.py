@@ -15,6 +15,7 @@ def instructions(function: Callable[[], Any]) -> int:
 
     def trace(frame: FrameType, event: str, _: Any) -> Any:
         nonlocal executed
+        frame.f_trace = trace  # Python 3.13 traces opcodes only in frames that have a function of theirs
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         executed += event == "opcode"
         return trace

@@ -22,6 +22,7 @@ from poolhouse.stack.paths import StackPaths
 from tests.builders import manifest, vm_spec
 from tests.console.browser import CHROMIUM, DRIVER, RULES_OF_COLOURS, Browser, chromium, running_console
 from tests.portal.running import SHOP, Place
+from tests.tokens import kubeconfig_with
 
 pytestmark = pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="Debian's chromium and chromium-driver are missing")
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -359,13 +360,7 @@ def test_a_user_without_rights_sees_what_he_may(paths: StackPaths, shop: Browser
     kubectl(paths, "create", "role", "viewer", "-n", SHOP, "--verb=get,list,watch", f"--resource={reads}")
     kubectl(paths, "create", "rolebinding", "viewer", "-n", SHOP, "--role=viewer", f"--serviceaccount={SHOP}:viewer")
     token = kubectl(paths, "create", "token", "viewer", "-n", SHOP).strip()
-    config = yaml.safe_load(paths.kubeconfig.read_text())
-    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
-    for each in config["contexts"]:
-        each["context"]["namespace"] = SHOP
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
-    with running_console(kubeconfig) as (root, _):
+    with running_console(kubeconfig_with(token, paths.kubeconfig, tmp_path / "kubeconfig", SHOP)) as (root, _):
         viewer = Browser(driver, root)
         viewer.open("/")
         viewer.reads("namespace shop", "system:serviceaccount:shop:viewer", css="header")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -26,6 +25,8 @@ from tests.charts import helm
 from tests.conftest import stack
 from tests.kinds.warm import warm_pool
 from tests.portal import oidc
+from tests.ports import free_port
+from tests.tokens import kubeconfig_with
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -155,7 +156,7 @@ def portal(found: Place, mode: str, **changed: str) -> Iterator[str]:
     folder.mkdir(exist_ok=True)
     (folder / "sessionKey").write_text("a key of the tests that is long enough")
     (folder / "clientSecret").write_text(oidc.SECRET)
-    port = _free_port()
+    port = free_port()
     environment = {
         "POOLHOUSE_LISTEN": f"127.0.0.1:{port}",
         "POOLHOUSE_TLS_DIR": str(found.folder / "tls"),
@@ -189,19 +190,10 @@ def _is_served(address: str) -> bool:
         return False
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
-
-
 def _kubeconfig(found: Place, folder: Path) -> Path:
     """A kubeconfig of the portal's ServiceAccount."""
     token = found.kubectl("create", "token", ACCOUNT, "-n", helm.NAMESPACE).strip()
-    admin = yaml.safe_load(found.paths.kubeconfig.read_text())
-    config = {**admin, "users": [{"name": each["name"], "user": {"token": token}} for each in admin["users"]]}
-    file = folder / "kubeconfig"
-    file.write_text(yaml.safe_dump(config))
-    return file
+    return kubeconfig_with(token, found.paths.kubeconfig, folder / "kubeconfig")
 
 
 def log_of(found: Place, mode: str) -> str:

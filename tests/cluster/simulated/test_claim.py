@@ -42,6 +42,7 @@ from tests.cluster.resting import rests
 from tests.cluster.shell import Shell
 from tests.cluster.warm_pools import RunningControllers, controllers, template
 from tests.resources import ROLE_BINDINGS, ROLES
+from tests.tokens import kubeconfig_with
 
 Json = dict[str, Any]
 
@@ -644,12 +645,8 @@ async def guests(simulated: StackPaths, desk: Counter, tmp_path: Path) -> Guests
         return output.decode().strip()
 
     await kubectl("apply", "-f", str(CI / "claimant.yaml"))
-    config = yaml.safe_load(simulated.kubeconfig.read_text())
-    config["users"] = [{"name": "claimant", "user": {"token": await kubectl("create", "token", "claimant")}}]
-    for each in config["contexts"]:
-        each["context"] |= {"user": "claimant", "namespace": desk.namespace}
-    kubeconfig = tmp_path / "claimant.kubeconfig"
-    kubeconfig.write_text(yaml.safe_dump(config))
+    token = await kubectl("create", "token", "claimant")
+    kubeconfig = kubeconfig_with(token, simulated.kubeconfig, tmp_path / "claimant.kubeconfig", desk.namespace)
     return Guests(tmp_path, kubeconfig)
 
 

@@ -13,7 +13,6 @@ from typing import Any
 import aiohttp
 import pytest
 import pytest_asyncio
-import yaml
 
 from controllers.pool.actions import RunJob
 from controllers.pool.pools import POOLS, Pool, parse_pool
@@ -30,7 +29,7 @@ from tests.cluster.simulated.test_pool_rollout import bigger, complete
 from tests.cluster.test_pool import condition, said, status
 from tests.generate.prometheus import ask, running_prometheus
 from tests.ports import free_port
-from tests.tokens import token_of
+from tests.tokens import kubeconfig_with, token_of
 
 Json = dict[str, Any]
 SERIES = "last_over_time(error_ratio[5m])"
@@ -252,10 +251,8 @@ async def test_the_right_to_create_jobs_is_the_operators_choice(
     path = f"/api/v1/namespaces/{guests.namespace}/serviceaccounts"
     await guests.api.request("POST", path, body=account)
     token = await token_of(guests.api, guests.namespace, "controllers")
-    config = yaml.safe_load(simulated.kubeconfig.read_text())
-    config["users"] = [{"name": each["name"], "user": {"token": token}} for each in config["users"]]
-    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
-    async with await Api.connect(tmp_path / "kubeconfig", user_agent="tests") as controllers:
+    kubeconfig = kubeconfig_with(token, simulated.kubeconfig, tmp_path / "kubeconfig")
+    async with await Api.connect(kubeconfig, user_agent="tests") as controllers:
         with pytest.raises(Forbidden, match=r"controllers\.analysis\.jobs"):
             await run_job(controllers, pool, action)
         group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{guests.namespace}"

@@ -163,13 +163,12 @@ def _trust(bundle: str) -> ssl.SSLContext:
 async def _forwarded(cluster: Cluster, namespace: str, service: str, port: str) -> AsyncIterator[int]:
     """A port on this machine that leads to a Service of the cluster, with the user's rights."""
     context = ("--context", cluster.context) if cluster.context else ()
-    environment = {**os.environ, **({"KUBECONFIG": str(cluster.kubeconfig)} if cluster.kubeconfig else {})}
     try:
         process = await asyncio.create_subprocess_exec(
             *("kubectl", *context, "port-forward", "-n", namespace, f"svc/{service}", f":{port}"),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
-            env=environment,
+            env=cluster.environment,
         )
     except OSError:
         raise Failed("kubectl is not installed, which forwards a port to the service; give --server URL") from None

@@ -309,10 +309,6 @@ async def _wait_until_settled(api: Api, document: Json, end: float, tell: Callab
             raise Failed(f"the claim {metadata['name']} was deleted, and there is another one of its name now")
 
 
-def _environment(cluster: Cluster) -> dict[str, str]:
-    return {**os.environ, **({"KUBECONFIG": str(cluster.kubeconfig)} if cluster.kubeconfig else {})}
-
-
 def ssh_arguments(
     cluster: Cluster, user: str, status: Json, command: str | None = None, *, port: int = SSH_PORT
 ) -> list[str]:
@@ -348,12 +344,12 @@ def _through_kubevirt(cluster: Cluster, virtctl: str, vm: str, port: int) -> str
 
 def _become(cluster: Cluster, arguments: list[str]) -> NoReturn:
     """Replaces this process by the program."""
-    os.execve(arguments[0], arguments, _environment(cluster))
+    os.execve(arguments[0], arguments, cluster.environment)
 
 
 def _run(cluster: Cluster, arguments: list[str]) -> int:
     """Runs a program, and returns its exit code as a shell does: 128 and the number of a signal that ended it."""
-    code = subprocess.run(arguments, env=_environment(cluster), check=False).returncode
+    code = subprocess.run(arguments, env=cluster.environment, check=False).returncode
     return code if code >= 0 else 128 - code
 
 

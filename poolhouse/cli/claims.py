@@ -146,12 +146,10 @@ async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> t
     from poolhouse.cli.resources import CLAIMS
 
     document = await api.get(CLAIMS, namespace, name)
-    metadata, before = document["metadata"], (document.get("status") or {}).get("expiresAt")
-    change = {
-        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-        "spec": {"ttlSeconds": extended_ttl(document, round(seconds))},
-    }
-    generation = (await api.patch(CLAIMS, namespace, name, change))["metadata"]["generation"]
+    before = (document.get("status") or {}).get("expiresAt")
+    generation = (await api.patch(CLAIMS, namespace, name, extension(document, round(seconds))))["metadata"][
+        "generation"
+    ]
     try:
         async with asyncio.timeout(EXTEND_SECONDS):
             while True:
@@ -165,6 +163,15 @@ async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> t
         raise Unreachable(
             f"claim {name}: its spec is extended, and no controller has observed it yet; run `poolhouse doctor`"
         ) from None
+
+
+def extension(document: Json, seconds: int) -> Json:
+    """The change that extends the claim as it was read. Raises `Failed` for one that cannot be extended."""
+    metadata = document["metadata"]
+    return {
+        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
+        "spec": {"ttlSeconds": extended_ttl(document, seconds)},
+    }
 
 
 def extended_ttl(document: Json, seconds: int) -> int:

@@ -63,6 +63,11 @@ class Cluster:
         """The scope as text for messages."""
         return "any namespace" if self.everywhere else f"namespace {self.namespace}"
 
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment of programs that connect to the cluster, such as kubectl."""
+        return {**os.environ, **({"KUBECONFIG": str(self.kubeconfig)} if self.kubeconfig else {})}
+
     async def connect(self) -> AbstractAsyncContextManager[Api]:
         from poolhouse.runtime.api import Api
 

@@ -13,7 +13,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.claim import CLAIM
 from poolhouse.api.kinds.resource_types import CLAIM_PHASES
 from poolhouse.api.kinds.warmpool import WARM_POOL
-from poolhouse.cli.claims import extended_ttl
+from poolhouse.cli.claims import extension
 from poolhouse.cli.conflicts import again_if_changed
 from poolhouse.cli.output import Failed
 from poolhouse.portal.my_vms import HOURS, Seen, is_mine, vm_of
@@ -96,12 +96,7 @@ async def extend(api: Api, user: str, namespace: str, name: str, hours: str) -> 
     if hours not in map(str, HOURS):
         raise Failed(f"hours: must be one of {', '.join(map(str, HOURS))}, not {hours[:20]!r}")
     found = await claim(api, user, namespace, name)
-    metadata, wanted = found["metadata"], extended_ttl(found, int(hours) * 3600)
-    change = {
-        "metadata": {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]},
-        "spec": {"ttlSeconds": wanted},
-    }
-    await api.patch(CLAIMS, namespace, name, change)
+    await api.patch(CLAIMS, namespace, name, extension(found, int(hours) * 3600))
     return f"You keep {name} {count_noun(int(hours), 'hour')} longer, as far as its pool allows."
 
 

@@ -152,19 +152,10 @@ async def test_a_vm_goes_on_with_a_disk_whose_datavolume_is_gone(api: Api, owner
     await eventually(created_again)
 
 
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        pytest.param("spec", "AAA", id="the spec"),
-        pytest.param("spec.template.spec.domain", [3], id="the domain"),
-        pytest.param("spec.template.spec.domain.memory.guest", "AAA", id="no quantity"),
-        pytest.param("spec.template.spec.domain.devices", 7, id="the devices"),
-        pytest.param("spec.dataVolumeTemplates", {"a": {}}, id="the disk templates"),
-    ],
-)
-async def test_a_malformed_vm_is_refused_with_the_path(api: Api, path: str, value: Any) -> None:
+async def test_a_malformed_vm_is_refused_with_the_path(api: Api) -> None:
+    path = "spec.template.spec.domain.memory.guest"
     with pytest.raises(ApiError, match=f"{path} in body must be") as refused:
-        await api.create(VMS, replaced(vm("a"), value, *path.split(".")), dry_run=True)
+        await api.create(VMS, replaced(vm("a"), "AAA", *path.split(".")), dry_run=True)
     assert refused.value.status == 422
 
 

@@ -216,15 +216,6 @@ async def test_a_disk_is_plugged_without_a_restart(running: Place) -> None:
     assert await runs(running) == before
 
 
-async def test_never_restarts_vms(running: Place) -> None:
-    await running.pool(2, maxUnavailable=2, template=sized(1), updateStrategy=choice("Never"))
-    await complete(running)
-    before = await runs(running)
-    await running.change(template=sized(2))
-    await complete(running)
-    assert not set((await runs(running)).values()) & set(before.values())
-
-
 async def test_require_waits_for_a_second_node_and_says_so(running: Place) -> None:
     await running.pool(2, template=sized(1), updateStrategy=choice("Require"), progressDeadlineSeconds=1)
     await complete(running)

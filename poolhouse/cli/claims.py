@@ -147,9 +147,8 @@ async def extend_claim(api: Api, namespace: str, name: str, seconds: float) -> t
 
     document = await api.get(CLAIMS, namespace, name)
     before = (document.get("status") or {}).get("expiresAt")
-    generation = (await api.patch(CLAIMS, namespace, name, extension(document, round(seconds))))["metadata"][
-        "generation"
-    ]
+    extended = await api.patch(CLAIMS, namespace, name, extension(document, round(seconds)))
+    generation = extended["metadata"]["generation"]
     try:
         async with asyncio.timeout(EXTEND_SECONDS):
             while True:

@@ -25,8 +25,6 @@ from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable,
 from poolhouse.runtime.metrics import PREFIX, Metrics
 from poolhouse.runtime.resource import SECRETS
 from poolhouse.runtime.secret_files import SecretFiles
-from poolhouse.service.certificates import new_ca, new_server_certificate
-from poolhouse.service.certwatcher import CertWatcher
 from poolhouse.service.server import serve
 from poolhouse.stack.install import apply
 from poolhouse.stack.paths import StackPaths
@@ -249,19 +247,6 @@ async def kept(place: Place, directory: Path) -> AsyncIterator[Story]:
             for plural, name in webhooks.configuration_names():
                 with suppress(NotFound):
                     await place.api.delete(configuration_resource(plural), None, name)
-
-
-def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> None:
-    now = datetime.now(UTC)
-    authority = new_ca("test", now, timedelta(days=1))
-    pairs = [new_server_certificate(authority, "a", ["127.0.0.1"], now, timedelta(days=1)) for _ in range(2)]
-    (tmp_path / "tls.crt").write_bytes(pairs[0].certificate)
-    (tmp_path / "tls.key").write_bytes(pairs[0].key)
-    served = CertWatcher(tmp_path)
-    (tmp_path / "tls.crt").write_bytes(pairs[1].certificate)
-    assert not served.renew(), "the old one stays"
-    (tmp_path / "tls.key").write_bytes(pairs[1].key)
-    assert served.renew()
 
 
 async def test_a_controller_at_rest_reads_nothing_and_restores_what_is_lost(control_plane: StackPaths) -> None:

@@ -22,7 +22,7 @@ def write_pair(
     directory: Path,
     name: str,
     *,
-    only: str = "both",
+    with_key: bool = True,
     begins: datetime.timedelta = -HOUR,
     ends: datetime.timedelta = DAY,
 ) -> None:
@@ -39,9 +39,8 @@ def write_pair(
         .not_valid_after(now + ends)
         .sign(key, hashes.SHA256())
     )
-    if only in ("both", "certificate"):
-        (directory / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    if only in ("both", "key"):
+    (directory / "tls.crt").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    if with_key:
         pem = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         (directory / "tls.key").write_bytes(key.private_bytes(*pem))
 
@@ -99,3 +98,12 @@ def test_the_first_certificate_is_served_even_before_it_is_valid(tmp_path: Path)
 def test_old_versions_of_tls_are_refused(tmp_path: Path) -> None:
     write_pair(tmp_path, "old")
     assert CertWatcher(tmp_path).context.minimum_version >= ssl.TLSVersion.TLSv1_2
+
+
+def test_a_pair_that_does_not_belong_together_is_not_served(tmp_path: Path) -> None:
+    write_pair(tmp_path, "old")
+    served = CertWatcher(tmp_path)
+    write_pair(tmp_path, "new", with_key=False)
+    assert not served.renew(), "the old one stays"
+    write_pair(tmp_path, "new")
+    assert served.renew()

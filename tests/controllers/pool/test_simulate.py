@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any, cast
@@ -122,8 +123,12 @@ class Reviews:
     def now(self) -> datetime:
         return NOW
 
-    async def request(self, method: str, path: str, *, body: Json, token: str) -> Json:
-        assert (method, path.endswith("/selfsubjectaccessreviews"), token) == ("POST", True, "token")
+    def with_token(self, token: Callable[[], str]) -> Reviews:
+        assert token() == "token"
+        return self
+
+    async def request(self, method: str, path: str, *, body: Json) -> Json:
+        assert (method, path.endswith("/selfsubjectaccessreviews")) == ("POST", True)
         asked = body["spec"]["resourceAttributes"]
         assert (asked["verb"], asked["resource"], asked["namespace"]) == ("list", "virtualmachines", "default")
         if isinstance(self._allowed, ApiError):

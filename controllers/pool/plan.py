@@ -24,11 +24,13 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     earlier writes."""
     actions = _steps(snapshot, now, [step for rule in rules.RULES for step in rule.always])
     held, left = list[Waiting](), snapshot
-    if not (snapshot.pool.deleting or snapshot.pool.spec.paused) and snapshot.synced:
+    rests = snapshot.pool.deleting or snapshot.pool.spec.paused
+    if not rests and snapshot.synced:
         actions += _steps(snapshot, now, [step for rule in rules.RULES for step in rule.steps])
         stops, held, left = _stops(snapshot, now)
         actions += stops
-    waits = [*held, *(each for rule in rules.RULES for each in waiting(left, now, rule))]
+    # Of a pool that rests, the gates would count VMs as in progress that no action will touch.
+    waits = [*held, *(each for rule in rules.RULES if not rests for each in waiting(left, now, rule))]
     waits += [each for rule in rules.RULES for each in rule.waits(snapshot, now)]
     possible = sum(each.waiting is None for each in decisions(snapshot, now, SCALE_IN))
     blocked = blocked_reason(snapshot, possible, now)

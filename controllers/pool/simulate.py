@@ -54,7 +54,7 @@ class Simulation:
     complete: bool
     """whether the last plan leaves no actions"""
     blocked: str = ""
-    """why the pool still has too many VMs after the steps"""
+    """why the pool does nothing, or still has too many VMs after the steps"""
     waits: tuple[Waiting, ...] = ()
     """VMs that still need an action after the steps"""
     refused: str = ""
@@ -71,7 +71,8 @@ def simulate(
     found = simulation.simulate(snapshot, now, _plan, after, max_steps, max_actions)
     last = found.last or Round()
     refused = snapshot.disk_conflict.message if snapshot.disk_conflict else ""
-    return Simulation(found.steps, found.complete, last.blocked, last.waits, refused)
+    blocked = "spec.paused is true" if snapshot.pool.spec.paused else last.blocked
+    return Simulation(found.steps, found.complete, blocked, last.waits, refused)
 
 
 def _without_deadlines(snapshot: PoolSnapshot, now: datetime) -> PoolSnapshot:

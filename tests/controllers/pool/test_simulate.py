@@ -78,6 +78,11 @@ def test_a_simulation_reports_blocked_scale_in() -> None:
     assert "web-1 is protected" in foresight.blocked
 
 
+def test_a_paused_pool_waits_only_for_its_pause() -> None:
+    foresight = simulate(snapshot(a_pool(2, paused=True), vm(1, revision="r0"), vm(2, revision="r0")), NOW)
+    assert (foresight.steps, foresight.waits, foresight.blocked) == ((), (), "spec.paused is true")
+
+
 def action_of(kind: Any, ordinal: int) -> Action:
     name = f"web-{ordinal}"
     given = {"name": name, "uid": f"u-{name}", "vmi_uid": f"run-{name}", "ordinal": ordinal, "vmis": ALL_VMIS}

@@ -12,6 +12,8 @@ PYTHON ?= python3
 stamp = $(VENV)/.$(1)-$(shell cat $(2) | sha256sum | cut -c1-16)
 PACKAGES := $(call stamp,packages,requirements/debian.txt)
 INSTALLED := $(call stamp,installed,requirements/all.lock pyproject.toml)
+# A virtual environment that was moved, or has lost its Python, is installed again.
+$(shell sh requirements/venv.sh check $(VENV) || rm -f $(VENV)/.installed-*)
 CONTROL_PLANE := $(call stamp,control-plane,poolhouse/stack/controlplane/main.go poolhouse/stack/controlplane/go.mod poolhouse/stack/controlplane/go.sum)
 HELM := $(call stamp,helm,poolhouse/stack/helm/go.mod)
 NODE := $(call stamp,node,requirements/node.sh tests/node/kubelet/go.sum tests/node/kubelet/*/main.go tests/node/coredns/go.sum)
@@ -160,12 +162,7 @@ $(PACKAGES):
 	@mkdir -p $(VENV) && rm -f $(VENV)/.packages-* && touch $@
 
 $(INSTALLED): | $(PACKAGES)
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=python3.11")'
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@echo "installing Python packages into $(VENV)"
-	@$(PIP) install --require-hashes -r requirements/all.lock
-	@$(PIP) --quiet install --no-deps --no-build-isolation -e .
-	@rm -f $(VENV)/.installed-* && touch $@
+	@sh requirements/venv.sh install $(PYTHON) $(VENV) $@
 
 $(CONTROL_PLANE): | $(INSTALLED)
 	@$(BIN)/python -m poolhouse.stack.binaries

@@ -14,5 +14,6 @@ if [ "$(id -u)" != 0 ]; then
 fi
 echo "installing system packages:$missing"
 export DEBIAN_FRONTEND=noninteractive
-$as_root apt-get update -qq
-$as_root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+# On a new machine, the first upgrade may still hold apt's lock.
+$as_root apt-get update -qq -o DPkg::Lock::Timeout=300
+$as_root apt-get install -y -o DPkg::Lock::Timeout=300 -qq --no-install-recommends $missing >/dev/null

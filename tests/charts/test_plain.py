@@ -66,11 +66,11 @@ def test_kubectl_applies_the_kustomization(plain: Path, control_plane: Any) -> N
 
 def test_the_chart_has_the_priority_level_of_the_embedded_stack() -> None:
     expected = {each["kind"] + each["metadata"]["name"]: each["spec"] for each in flow_control.manifests(shares=7)}
-    assert flow_specs(shares=7) == expected
+    assert flow_specs() == expected
 
 
 def test_the_priority_level_follows_the_namespace_of_the_release() -> None:
-    found = flow_specs("--namespace", "other", shares=7)
+    found = flow_specs("--namespace", "other")
     for schema, account in (("poolhouse", "poolhouse-webhook"), ("poolhouse-controllers", "poolhouse-controllers")):
         (rule,) = found[f"FlowSchema{schema}"]["rules"]
         assert [each["serviceAccount"] for each in rule["subjects"]] == [{"name": account, "namespace": "other"}]
@@ -79,8 +79,8 @@ def test_the_priority_level_follows_the_namespace_of_the_release() -> None:
     assert of_lease["resourceRules"][0]["namespaces"] == ["other"]
 
 
-def flow_specs(*options: str, shares: int) -> dict[str, Json]:
-    documents = template({"apiPriorityAndFairness": {"enabled": True, "shares": shares}}, *options)
+def flow_specs(*options: str) -> dict[str, Json]:
+    documents = template({"apiPriorityAndFairness": {"enabled": True, "shares": 7}}, *options)
     ours = [each for each in documents if each["apiVersion"] == flow_control.API_VERSION]
     return {each["kind"] + each["metadata"]["name"]: each["spec"] for each in ours}
 

@@ -20,6 +20,7 @@ from tests.fuzz.oracles import Finding, Finds
 
 Json = dict[str, Any]
 
+REPORT_SECONDS = 60
 CPU_SECONDS = 3.0
 """The API server waits 3 s for the admission of a VM."""
 TRACING_FACTOR = 10
@@ -125,7 +126,7 @@ class Campaign:
     """by target, inputs that have reached new lines"""
     _signatures: Counter[str] = field(default_factory=Counter)
 
-    def run(self, *, inputs: int, seconds: float, report_seconds: float = 60) -> None:
+    def run(self, *, inputs: int, seconds: float) -> None:
         began = reported = time.monotonic()
         for target in self.targets:
             for given in list(self.pools.get(target.name, ())):
@@ -140,7 +141,7 @@ class Campaign:
             random = Random(seed)
             given = self._next(target, random)
             self.one(target, given, seed, traced=random.random() < self.guided)
-            if time.monotonic() - reported > report_seconds:
+            if time.monotonic() - reported > REPORT_SECONDS:
                 reported = time.monotonic()
                 print(f"{sum(self.figures.inputs.values())} inputs in {reported - began:.0f} s", flush=True)
 

@@ -250,9 +250,9 @@ def test_unsupported_settings_are_reported() -> None:
     assert told["settings"]["disableTLS"] == {"value": False, "source": "default", "unheeded": True}
 
 
-def saying(found, **condition):
-    """The policy with its condition Enforced."""
-    return {**found, "status": {"conditions": [{"type": "Active"}, {"type": "Enforced", **condition}]}}
+def saying(**condition):
+    """The policy P with its condition Enforced."""
+    return {**P, "status": {"conditions": [{"type": "Active"}, {"type": "Enforced", **condition}]}}
 
 
 P = policy("p", {"a": "1"}, uid="p-uid", allowPostCopy=True)
@@ -277,21 +277,21 @@ THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kub
             id="only the first of theirs is obeyed",
         ),
         pytest.param(
-            saying(P, status="False", reason="FailedUpdate", message="It could not be written."),
+            saying(status="False", reason="FailedUpdate", message="It could not be written."),
             [],
             ["not enforced: It could not be written."],
             id="why is known",
         ),
         pytest.param(
-            saying(P, status="False", reason="Overridden", message="by x"),
+            saying(status="False", reason="Overridden", message="by x"),
             [enforcer(P), upstream("x", {"c": "1", "d": "2"})],
             [],
             id="what outranks it for other VMs",
         ),
-        pytest.param(saying(P, status="True", reason="InSync", message=""), [], [MISSING], id="it was a moment ago"),
+        pytest.param(saying(status="True", reason="InSync", message=""), [], [MISSING], id="it was a moment ago"),
         pytest.param(P, None, [], id="nobody may look"),
         pytest.param(
-            saying(P, status="False", reason="CRDNotInstalled", message="There is none."),
+            saying(status="False", reason="CRDNotInstalled", message="There is none."),
             None,
             ["not enforced: There is none."],
             id="nobody may look, but the policy itself tells",
@@ -303,7 +303,7 @@ def test_a_policy_that_is_not_enforced_is_reported(ours, upstreams, notes) -> No
 
 
 def test_a_hypothetical_policy_needs_no_enforcement() -> None:
-    refused = saying(P, status="False", reason="FailedUpdate", message="It could not be written.")
+    refused = saying(status="False", reason="FailedUpdate", message="It could not be written.")
     there = ClusterState((refused,)).with_policies([policy("p", {"a": "1"})])
     assert explain({"a": "1"}, {}, there)["notes"] == []
     preferred = ClusterState((), {}, (upstream("x", {"a": "1", "b": "2"}),)).with_policies([policy("p", {"a": "1"})])

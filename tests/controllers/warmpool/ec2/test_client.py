@@ -38,8 +38,8 @@ INSTANCE = "<item><instanceId>{}</instanceId><instanceState><name>running</name>
 LAUNCHED = f"<RunInstancesResponse><instancesSet>{INSTANCE.format('i-1')}</instancesSet></RunInstancesResponse>"
 
 
-def error_body(code: str, message: str = "said EC2") -> str:
-    error = f"<Error><Code>{code}</Code><Message>{message}</Message></Error>"
+def error_body(code: str) -> str:
+    error = f"<Error><Code>{code}</Code><Message>said EC2</Message></Error>"
     return f"<Response><Errors>{error}</Errors><RequestID>1</RequestID></Response>"
 
 

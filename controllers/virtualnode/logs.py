@@ -1,7 +1,10 @@
 """Reads the logs of Pods of the virtual node from the agents of their VMs."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from dataclasses import dataclass, replace
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,6 +17,7 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import NotFound
+from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.service.strict_json import quote
 
@@ -87,6 +91,41 @@ def _why_no_vm(pod: str, phase: str | None) -> str:
     return f"Pod {pod} has no VM now, so that there are no logs; the events of the Pod say why"
 
 
+MESSAGE_SECONDS, BYTES_PER_SECOND = 0.001, 16 * 1024 * 1024
+"""how long a message of a log takes its namespace's slot, by its number and by its size"""
+NAMESPACES_AT_ONCE = 2
+STREAMS_PER_NAMESPACE = 64
+
+
+@dataclass
+class LogPace:
+    """The share of the event loop that logs may use, by namespace. The agent in a guest may send as fast as it can, and
+    a user may read as many logs."""
+
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    _slots: FairSlots[str] = field(default_factory=lambda: FairSlots(NAMESPACES_AT_ONCE, per_key=1))
+    _streams: Counter[str] = field(default_factory=Counter)
+
+    @contextmanager
+    def stream(self, namespace: str) -> Iterator[None]:
+        """Around a stream. Raises NoLogs if the namespace has too many."""
+        if self._streams[namespace] >= STREAMS_PER_NAMESPACE:
+            why = f"{STREAMS_PER_NAMESPACE} logs of Pods in namespace {namespace} are being read, which is the most"
+            raise NoLogs(429, f"{why}; end one of them")
+        self._streams[namespace] += 1
+        try:
+            yield
+        finally:
+            self._streams[namespace] -= 1
+            if not self._streams[namespace]:
+                del self._streams[namespace]
+
+    async def wait(self, namespace: str, size: int) -> None:
+        """Waits until the next message of this namespace may be read, after one of this size."""
+        async with self._slots.slot(namespace):
+            await self.sleep(max(MESSAGE_SECONDS, size / BYTES_PER_SECOND))
+
+
 @dataclass(frozen=True)
 class LogReader:
     api: Api
@@ -97,18 +136,21 @@ class LogReader:
     """the endpoint of a VM's agent, or why it cannot be asked"""
     read_agent: Callable[[AgentEndpoint, dict[str, Any]], AsyncIterator[bytes]]
     """the log from an agent"""
+    pace: LogPace = field(default_factory=LogPace)
 
     async def read(self, namespace: str, pod: str, container: str, request: dict[str, Any]) -> AsyncGenerator[bytes]:
         """The log of a container. Raises NoLogs."""
-        uid, vm = await self._vm_of(namespace, pod)
-        endpoint = await self.endpoint(vm)
-        if isinstance(endpoint, Health):
-            raise NoLogs(400, f"the agent of VM {vm.name} cannot be asked for logs: {endpoint.message}")
-        try:
-            async for content in self.read_agent(endpoint, {**request, "podUID": uid, "container": container}):
-                yield content
-        except LogsRefused as refused:
-            raise _no_logs(vm.name, refused) from None
+        with self.pace.stream(namespace):
+            uid, vm = await self._vm_of(namespace, pod)
+            endpoint = await self.endpoint(vm)
+            if isinstance(endpoint, Health):
+                raise NoLogs(400, f"the agent of VM {vm.name} cannot be asked for logs: {endpoint.message}")
+            try:
+                async for content in self.read_agent(endpoint, {**request, "podUID": uid, "container": container}):
+                    yield content
+                    await self.pace.wait(namespace, len(content))
+            except LogsRefused as refused:
+                raise _no_logs(vm.name, refused) from None
 
     async def _vm_of(self, namespace: str, pod: str) -> tuple[str, WarmVM]:
         """The UID of the Pod, and its VM."""

@@ -127,7 +127,8 @@ async def test_applying_creates_and_owns(api: Api, namespace: str) -> None:
 async def test_a_token_is_the_callers_and_not_ours(api: Api, namespace: str) -> None:
     await api.request("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", body={"metadata": {"name": "someone"}})
     token = await token_of(api, namespace, "someone")
-    review = await api.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body={}, token=token)
+    theirs = api.with_token(lambda: token)
+    review = await theirs.request("POST", "/apis/authentication.k8s.io/v1/selfsubjectreviews", body={})
     assert review["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:someone"
 
 

@@ -11,7 +11,6 @@ import yaml
 from controllers.claim.snapshot import CLAIMS
 from controllers.shared.pod_claims import claim_metadata
 from controllers.warmpool.warm_pool import WARM_POOLS
-from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.meta import IMAGE_ID, POD_UID, REQUESTER
 from poolhouse.api.kinds.warmpool import WARM_POOL
 from poolhouse.runtime.api import Api
@@ -22,7 +21,7 @@ from tests.cluster.test_admission import Admission, admission, token
 from tests.cluster.test_kinds import api, namespace
 from tests.kinds import test_claim, test_warmpool
 from tests.kinds.documents import changed
-from tests.kinds.warm import claim, ec2_pool, warm_machine, warm_pool
+from tests.kinds.warm import claim, ec2_pool, warm_pool
 
 Json = dict[str, Any]
 
@@ -141,15 +140,6 @@ async def test_a_namespace_has_one_default_pool(admission: Admission, namespace:
         await api.patch(WARM_POOLS, namespace, "second", {"spec": {"default": True}})
     await api.patch(WARM_POOLS, namespace, "first", {"spec": {"default": False}})
     await api.patch(WARM_POOLS, namespace, "second", {"spec": {"default": True}})
-
-
-async def test_a_warm_pool_with_an_invalid_vm_is_denied(admission: Admission, namespace: str) -> None:
-    wrong = warm_machine()
-    wrong["dataVolumeTemplates"] = [{"metadata": {"name": "disk"}, "spec": {}}]
-    document = here(warm_pool(template={"metadata": {"labels": {"a": "b"}}, "spec": wrong}), namespace)
-    await admission.api.create(WARM_POOLS, document, dry_run=True)
-    tried = [asked for asked, *_ in admission.defaulter.asked if at(asked, "metadata", "labels") == {"a": "b"}]
-    assert [at(each, "spec", "runStrategy") for each in tried] == ["Always"]
 
 
 @pytest.mark.sentence("5.62")

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from defaulter.contract import excessive_sizes
+from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds import by_gvk
 from poolhouse.api.kinds.kind import Kind
@@ -36,30 +37,40 @@ class AdmissionHandler(Protocol):
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse: ...
 
 
+class ReplicaLimit(AdmissionHandler, Protocol):
+    """Limits replicas, in objects of our kinds and in Scales of their subresource."""
+
+    async def problems(self, request: AdmissionRequest) -> tuple[Problem, ...]: ...
+
+
 class Admission:
     def __init__(
         self,
         *,
         defaulting: AdmissionHandler,
         checks: Sequence[AdmissionHandler],
-        scale: AdmissionHandler | None = None,
+        limit: ReplicaLimit | None = None,
         drift: HardwareDrift | None = None,
     ) -> None:
-        """`checks` run at the same time for objects of our kinds that pass the checks of their kind. At most one of
-        them changes the object. `scale` runs for Scales of their subresource, unless it is None. `drift` is None
-        without a defaulter."""
-        self._defaulting, self._checks, self._scale, self._drift = defaulting, checks, scale, drift
+        """`checks` and `limit` run at the same time for objects of our kinds that pass the checks of their kind. At
+        most one of them changes the object. An object that does not pass is denied with what `limit` finds, too.
+        `drift` is None without a defaulter."""
+        self._defaulting, self._limit, self._drift = defaulting, limit, drift
+        self._checks = checks if limit is None else (limit, *checks)
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
         response = await compute(self._begin, request)
-        if response.problems or response.reason is AdmissionReason.SKIPPED:
+        if response.reason is AdmissionReason.SKIPPED:
             return response
+        if response.problems:
+            above = await self._limit.problems(request) if self._limit is not None else ()
+            return replace(response, problems=(*response.problems, *above))
         return await (self._default if is_defaulted(request) else self._check)(request, response)
 
     async def admit(self, request: AdmissionRequest) -> AdmissionResponse:
         """Decides a request after all mutating webhooks have changed the object."""
-        if self._scale is not None and is_scale(request):
-            return await self._scale.handle(request)
+        if self._limit is not None and is_scale(request):
+            return await self._limit.handle(request)
         return await compute(self.validate, request)
 
     def validate(self, request: AdmissionRequest) -> AdmissionResponse:

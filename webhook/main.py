@@ -251,8 +251,8 @@ def _parts(
         api=api,
         admission=Admission(
             defaulting=defaulting,
-            checks=(limit, *_checks(api, budgets, kubevirts, instancetypes)),
-            scale=limit,
+            checks=tuple(_checks(api, budgets, kubevirts, instancetypes)),
+            limit=limit,
             drift=drift,
         ),
         dry_run=DryRun(defaulter, settings.seed, plans),

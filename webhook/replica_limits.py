@@ -60,18 +60,22 @@ class ReplicaLimit:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for
         which a ResourceQuota or the nodes are too small."""
+        if problems := await self.problems(request):
+            return AdmissionResponse(problems=problems)
+        raised = dict(raised_replicas(request))
+        return AdmissionResponse(warnings=await self._shortages(request, raised) if raised else ())
+
+    async def problems(self, request: AdmissionRequest) -> tuple[Problem, ...]:
+        """The replicas above the limit, also of an object that the checks of its kind deny."""
         raised = dict(raised_replicas(request))
         if not raised:
-            return AdmissionResponse()
+            return ()
         limit, source = await self._limit(request.namespace)
-        problems = tuple(
+        return tuple(
             Problem(path, f"must be at most {limit}, not {number}: {source}")
             for path, number in raised.items()
             if number > limit
         )
-        if problems:
-            return AdmissionResponse(problems=problems)
-        return AdmissionResponse(warnings=await self._shortages(request, raised))
 
     async def _limit(self, namespace: str) -> tuple[int, str]:
         """The limit, and where it comes from."""

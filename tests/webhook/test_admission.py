@@ -53,6 +53,28 @@ async def test_checks_run_at_the_same_time_and_all_their_problems_are_reported()
     assert denied.forbidden
 
 
+class Above:
+    """A limit that every object exceeds."""
+
+    async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
+        return AdmissionResponse(await self.problems(request))
+
+    async def problems(self, request: AdmissionRequest) -> tuple[Problem, ...]:
+        return (Problem("spec.replicas", "m"),)
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, ["spec.replicas"], id="a valid object"),
+        pytest.param({"maxUnavailable": -1}, ["spec.maxUnavailable", "spec.replicas"], id="an invalid object"),
+    ],
+)
+async def test_replicas_above_the_limit_are_reported_with_all_other_problems(spec: Json, expected: list[str]) -> None:
+    denied = await Admission(defaulting=Above(), checks=(), limit=Above()).mutate(request(pool(**spec)))
+    assert [each.path for each in denied.problems] == expected
+
+
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
     return complete(request(document, old, user={"username": user}), AdmissionResponse(), CLAIM)
 

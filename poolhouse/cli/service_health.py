@@ -84,9 +84,9 @@ def failed(checks: Iterable[Check]) -> list[Check]:
 
 
 def describe_unknown(checks: Iterable[Check]) -> str:
-    """What the user cannot see; empty if all checks have a result."""
+    """What a user without the rights, or behind a full quota, does not learn; empty if all checks have a result."""
     names = ", ".join(each.name for each in checks if each.verdict == "unknown")
-    return f"whether these parts of Poolhouse work cannot be seen with your rights here: {names}" if names else ""
+    return f"whether these parts of Poolhouse work is not known: {names}; `poolhouse doctor` says why" if names else ""
 
 
 def summarize(checks: Sequence[Check]) -> str:

@@ -207,7 +207,7 @@ class SimulatedHypervisor:
             await switched()
 
     async def open_stream(self, vmi: VMI, stream: Stream) -> AbstractAsyncContextManager[Pair]:
-        raise HypervisorRefused(f"a simulated VM has no {stream}; start the stack with --engine qemu")
+        raise HypervisorRefused("a simulated VM has no console and no display; start the stack with --engine qemu")
 
     async def clear(self, uid: str) -> None: ...
 

@@ -138,7 +138,7 @@ def test_a_user_who_may_only_read_sees_the_controllers_and_no_failure(whole: Sta
     code, checks = doctor(viewer)
     assert (code, checks["webhook"], checks["defaulter"]) == (0, "unknown", "unknown")
     code, said = run(viewer, "overview", "--wrong")
-    assert (code, "cannot be seen with your rights here: webhook, defaulter" in said) == (0, True)
+    assert (code, "is not known: webhook, defaulter;" in said) == (0, True)
 
 
 async def _token_of_viewer(kubeconfig: Path) -> str:

@@ -170,7 +170,7 @@ $(CONTROL_PLANE): | $(INSTALLED)
 
 # The built-in Linux of the VMs. Without it, `make run` needs `--engine simulated`.
 $(GUEST): | $(INSTALLED)
-	@if $(BIN)/python -m poolhouse.stack.engine.qemu.guest_packages; then touch $@; fi
+	@$(BIN)/python -m poolhouse.stack.engine.qemu.guest_packages && touch $@ || [ $$? = 1 ]
 
 # The modules that the agent has in common with the controllers. `poolhouse up --guest-agent` puts the agent into guests.
 $(AGENT_PROTOCOL): controllers/warmpool/agent_protocol.py poolhouse/service/protobuf.py | $(INSTALLED)

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import json
-import os
 import re
 import ssl
 import webbrowser
@@ -23,6 +22,7 @@ from poolhouse.api.apimachinery.unstructured import Json, at, entries
 from poolhouse.api.kinds import meta
 from poolhouse.cli.cluster import Cluster, cluster_options
 from poolhouse.cli.output import Failed, Unreachable, output_option, print_result
+from poolhouse.service.user_cache import cache_dir, writing_cache
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
@@ -60,9 +60,10 @@ def api_docs(cluster: Cluster, service: str, server: str | None, ca: Path | None
     the cluster with `kubectl port-forward`.
     """
     content = cluster.run(lambda api: read_page(api, cluster, service, server, ca))
-    path = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / f"{service}-api.html"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(content)
+    path = cache_dir() / f"{service}-api.html"
+    with writing_cache(Failed):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content)
     print_result(output, f"{path} describes the API of the {service}", service=service, path=str(path))
     if opens:
         webbrowser.open(path.as_uri())

@@ -9,7 +9,6 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -19,6 +18,7 @@ from poolhouse.api.kubevirt.cluster_settings import choose, excerpt
 from poolhouse.cli.manifests import print_manifests, read_manifests
 from poolhouse.cli.output import Failed, Unreachable, echo, echo_block, install_extra, output_option
 from poolhouse.runtime.credentials import proxy_from_environment
+from poolhouse.service.user_cache import cache_dir
 
 if TYPE_CHECKING:
     from defaulter.worker_process import SingleWorker
@@ -115,7 +115,7 @@ def _start_worker() -> SingleWorker:
 
     try:
         settings = Settings.read(os.environ)
-        cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "qemu"
+        cache = cache_dir() / "qemu"
         return SingleWorker(settings.overrides, settings.seed, settings.user, cache).__enter__()
     except ValueError as error:
         raise click.UsageError(str(error)) from None

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from poolhouse.api.apimachinery.yaml_reader import InvalidYAML, load
+from poolhouse.service.user_cache import home_dir
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Kubeconfig:
 def find_kubeconfig(given: Path | None, environment: Mapping[str, str]) -> tuple[Kubeconfig, Sequence[Path]]:
     """Returns the kubeconfig to use, and the paths that were searched."""
     named = [Path(each).expanduser() for each in environment.get("KUBECONFIG", "").split(os.pathsep) if each]
-    searched = [given] if given else named or [Path.home() / ".kube" / "config"]
+    searched = [given] if given else named or [home_dir() / ".kube" / "config"]
     return Kubeconfig(tuple(each for each in searched if _exists(each))), searched
 
 

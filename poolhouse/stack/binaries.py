@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from poolhouse.api.kubevirt.versions import dotted
+from poolhouse.service.user_cache import cache_dir
 from poolhouse.stack.components import Echo, StackError
 from poolhouse.stack.go_build import go_build
 from poolhouse.stack.lock import prepare_alone
@@ -79,7 +80,7 @@ def find_programs(
             return Programs(directory, origin)
         if any((directory / name).exists() for name in needed):
             echo(f"not using the control plane of {origin}: {why}")
-    cached = cache_dir() / cache_key()
+    cached = cache_dir() / "controlplane" / cache_key()
     if _holds(cached, needed):
         return Programs(cached, "the cache")
     with prepare_alone(cached, "the control plane", echo):
@@ -138,10 +139,6 @@ def parse_version(text: str) -> Version | None:
     """Returns the first version in a program's output, such as `Kubernetes v1.34.4` or `etcd Version: 3.6.4`."""
     found = re.search(r"v?(\d+)\.(\d+)\.\d+", text)
     return (int(found[1]), int(found[2])) if found else None
-
-
-def cache_dir() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "controlplane"
 
 
 def cache_key(module: Path = MODULE) -> str:
@@ -311,6 +308,8 @@ def main() -> int:
     except StackError as error:
         print(error, file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     print(f"control plane: {programs.directory} ({programs.origin})")
     if link_kubectl(programs, Path(sys.prefix) / "bin" / "kubectl"):
         print("linked kubectl beside poolhouse, because PATH has none newer than 1.31")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from poolhouse.service.user_cache import writing_cache
 from poolhouse.stack.components import Echo, StackError
 
 PROC_LOCKS = Path("/proc/locks")
@@ -50,13 +51,15 @@ def hold(lock: Path) -> Iterator[None]:
 
 @contextmanager
 def prepare_alone(directory: Path, what: str, echo: Echo) -> Iterator[None]:
-    """Waits while another process fills the directory: two builds side by side take twice as long."""
-    directory.parent.mkdir(parents=True, exist_ok=True)
-    with locked(
-        directory.with_name(f".{directory.name}.lock"),
-        lambda: echo(f"waiting for another process that prepares {what}"),
-    ):
-        yield
+    """Waits while another process fills the directory: two builds side by side take twice as long. Raises `StackError`
+    if the directory cannot be written."""
+    with writing_cache(StackError, directory.parent):
+        directory.parent.mkdir(parents=True, exist_ok=True)
+        with locked(
+            directory.with_name(f".{directory.name}.lock"),
+            lambda: echo(f"waiting for another process that prepares {what}"),
+        ):
+            yield
 
 
 def holder(lock: Path) -> int | None:

@@ -16,11 +16,11 @@ from typing import Any
 import pytest
 import yaml
 
-from poolhouse.stack.binaries import cache_dir
+from poolhouse.service.user_cache import cache_dir
 from tests.ports import free_port
 from tests.waiting import PATIENCE_SECONDS
 
-DIRECTORY = cache_dir().parent / "prometheus"
+DIRECTORY = cache_dir() / "prometheus"
 
 
 def program(name: str) -> str:

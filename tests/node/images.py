@@ -20,7 +20,8 @@ from pathlib import Path
 
 import yaml
 
-from poolhouse.stack.binaries import architecture, cache_dir
+from poolhouse.service.user_cache import cache_dir
+from poolhouse.stack.binaries import architecture
 from poolhouse.stack.components import Echo, StackError
 from tests.node.layout import Layout
 
@@ -42,7 +43,7 @@ LOAD_SECONDS = 300
 
 def build(echo: Echo) -> list[Path]:
     """Returns an archive of each image. Raises `StackError`."""
-    storage = cache_dir().parent / "images"
+    storage = cache_dir() / "images"
     storage.mkdir(parents=True, exist_ok=True)
     # Those of a build that was ended are still mounted.
     _run([*_buildah(storage), "rm", "--all"])

@@ -12,6 +12,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from poolhouse.service.user_cache import cache_dir
 from poolhouse.stack import binaries
 from poolhouse.stack.components import Echo, StackError
 from poolhouse.stack.go_build import go_build
@@ -25,7 +26,7 @@ NAMES = ("node", "pause", "coredns", *LINKS)
 
 def find_programs(echo: Echo) -> Path:
     """Returns the directory of the programs. Raises `StackError`."""
-    cached = binaries.cache_dir().parent / "node" / _cache_key()
+    cached = cache_dir() / "node" / _cache_key()
     if all(os.access(cached / name, os.X_OK) for name in NAMES):
         return cached
     draft = cached.with_name(f".{cached.name}.{os.getpid()}")

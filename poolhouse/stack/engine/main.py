@@ -18,6 +18,7 @@ from poolhouse.runtime.metrics import Metrics
 from poolhouse.service import lifecycle
 from poolhouse.service import server as http
 from poolhouse.service.settings import ServerSettings, setting
+from poolhouse.service.user_cache import cache_dir
 from poolhouse.stack.engine import installation
 from poolhouse.stack.engine.agents.addresses import GuestAddresses
 from poolhouse.stack.engine.agents.proxy import Streams, serve_proxy
@@ -197,7 +198,7 @@ async def qemu_backend(
     from poolhouse.stack.engine.qemu.secret_disks import SecretDisks
     from poolhouse.stack.engine.qemu.snapshots import QemuSnapshots
 
-    uid, cache = settings.worker_uid, guest_packages.cache_dir()
+    uid, cache = settings.worker_uid, cache_dir() / "guest"
     addresses = GuestAddresses() if settings.agent_proxy else None
     guest = await asyncio.to_thread(guest_packages.provide_guest_image, settings.disks / "boot", cache)
     kvm = await asyncio.to_thread(capabilities.kvm_works, guest, cache, uid)

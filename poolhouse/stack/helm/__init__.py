@@ -11,6 +11,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+from poolhouse.service.user_cache import cache_dir
 from poolhouse.stack import binaries
 from poolhouse.stack.components import Echo
 from poolhouse.stack.go_build import go_build
@@ -27,7 +28,7 @@ def find_helm(echo: Echo, *, build: Callable[[Path, Echo], None] | None = None) 
     found = shutil.which("helm")
     if found and (has := binaries.program_version(found, "version", "--short")) and MINIMUM_VERSION <= has < (4, 0):
         return Path(found)
-    cached = binaries.cache_dir().parent / "helm" / f"{version()}-{binaries.architecture()}" / "helm"
+    cached = cache_dir() / "helm" / f"{version()}-{binaries.architecture()}" / "helm"
     if os.access(cached, os.X_OK):
         return cached
     with prepare_alone(cached.parent, "Helm", echo):

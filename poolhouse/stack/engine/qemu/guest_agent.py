@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from poolhouse.api.kinds.warm_agent import AGENT_DISK
+from poolhouse.service.user_cache import writing_cache
 from poolhouse.stack.engine.qemu.guest_image import AGENT_START, CpioEntry, cpio, directory, program
 from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, download, run_command
 
@@ -56,18 +57,24 @@ def agent_archive(cache: Path) -> bytes:
     contents = sha256(repr((PACKAGES, UNUSED)).encode()).hexdigest()
     system = cache / f"agent-{contents[:16]}.cpio.gz"
     if not system.exists():
-        cache.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix="agent-", dir=cache) as scratch:
-            work = Path(scratch)
-            log.info("fetching the packages of the agent in guests: %s", ", ".join(PACKAGES))
-            download(work, *PACKAGES)
-            for package in work.glob("*.deb"):
-                run_command(work, "dpkg-deb", "-x", str(package), "root")
-            _compile(work)
-            draft = work / "draft"
-            draft.write_bytes(gzip.compress(cpio(_files(work / "root")), compresslevel=6, mtime=0))
-            draft.replace(system)
+        with writing_cache(GuestImageUnavailable, cache):
+            _write_system(system)
     return system.read_bytes() + gzip.compress(cpio(_agent(_source())), mtime=0)
+
+
+def _write_system(system: Path) -> None:
+    """Writes the initramfs with Python and its libraries."""
+    system.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="agent-", dir=system.parent) as scratch:
+        work = Path(scratch)
+        log.info("fetching the packages of the agent in guests: %s", ", ".join(PACKAGES))
+        download(work, *PACKAGES)
+        for package in work.glob("*.deb"):
+            run_command(work, "dpkg-deb", "-x", str(package), "root")
+        _compile(work)
+        draft = work / "draft"
+        draft.write_bytes(gzip.compress(cpio(_files(work / "root")), compresslevel=6, mtime=0))
+        draft.replace(system)
 
 
 def _compile(work: Path) -> None:

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
+from poolhouse.service.user_cache import cache_dir, writing_cache
 from poolhouse.stack.engine.qemu.guest_image import MODULES, GuestImage, initrd, load_order
 
 log = logging.getLogger(__name__)
@@ -28,10 +29,6 @@ UNPACK: Mapping[str, Callable[[bytes], bytes]] = {"": bytes, ".xz": lzma.decompr
 
 class GuestImageUnavailable(Exception):
     """The built-in Linux cannot be built on this machine. The message names what is missing."""
-
-
-def cache_dir(env: Mapping[str, str] = os.environ) -> Path:
-    return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "poolhouse" / "guest"
 
 
 def provide_guest_image(target: Path, cache: Path, more: bytes = b"") -> GuestImage:
@@ -60,6 +57,11 @@ def fill_cache(cache: Path) -> None:
     """Fills the cache unless it is complete. Raises GuestImageUnavailable."""
     if _complete(cache):
         return
+    with writing_cache(GuestImageUnavailable, cache.parent):
+        _fill_cache(cache)
+
+
+def _fill_cache(cache: Path) -> None:
     cache.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="guest-", dir=cache.parent) as scratch:
         work, draft = Path(scratch) / "work", Path(scratch) / "draft"
@@ -154,10 +156,12 @@ def run_command(cwd: Path, *command: str) -> str:
 def main() -> int:
     """Fetches the packages during `make setup`, so that the first `poolhouse up` does not wait for them."""
     try:
-        fill_cache(cache_dir())
+        fill_cache(cache_dir() / "guest")
     except GuestImageUnavailable as error:
         print(f"the built-in Linux cannot be fetched now: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     return 0
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from controllers.shared.pod_claims import LOST_EXIT_CODE
-from controllers.warmpool.agent import ApplicationHealth, application_health
+from controllers.warmpool.agent import MAX_CONTAINERS, ApplicationHealth, application_health
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from poolhouse.api.apimachinery.unstructured import Json
@@ -17,7 +17,6 @@ from poolhouse.api.kinds.application import Application, InitContainer
 from poolhouse.api.kinds.application_status import ApplicationPhase, ApplicationStatus
 
 PHASES = frozenset(get_args(ApplicationPhase))
-MAX_CONTAINERS = 16
 MAX_REASON, MAX_MESSAGE = 256, 4096
 LOST_REASON = AgentReason.APPLICATION_LOST
 LOST_MESSAGE = "the agent has no application any more: its guest, or the agent itself, has started again"

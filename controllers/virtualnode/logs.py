@@ -1,6 +1,5 @@
 """Reads the logs of Pods of the virtual node from the agents of their VMs."""
 
-import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controllers.shared.pace import Pace
 from controllers.shared.vmi import parse_vmi_with_pods
 from controllers.virtualnode.pod import TERMINAL, PodClaim
 from controllers.warmpool.agent import AgentEndpoint, LogsRefused
@@ -17,7 +17,6 @@ from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.resource import PODS, VMIS, VMS
 from poolhouse.service.strict_json import quote
 
@@ -92,22 +91,18 @@ def _why_no_vm(pod: str, phase: str | None) -> str:
 
 
 MESSAGE_SECONDS, BYTES_PER_SECOND = 0.001, 16 * 1024 * 1024
-"""how long a message of a log takes its namespace's slot, by its number and by its size"""
-NAMESPACES_AT_ONCE = 2
+"""of the logs of a namespace"""
 STREAMS_PER_NAMESPACE = 64
 
 
 @dataclass
-class LogPace:
-    """The share of the event loop that logs may use, by namespace. The agent in a guest may send as fast as it can, and
-    a user may read as many logs."""
+class LogStreams:
+    """The logs that are being read. A user may read as many as kubectl can be started."""
 
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    _slots: FairSlots[str] = field(default_factory=lambda: FairSlots(NAMESPACES_AT_ONCE, per_key=1))
     _streams: Counter[str] = field(default_factory=Counter)
 
     @contextmanager
-    def stream(self, namespace: str) -> Iterator[None]:
+    def open(self, namespace: str) -> Iterator[None]:
         """Around a stream. Raises NoLogs if the namespace has too many."""
         if self._streams[namespace] >= STREAMS_PER_NAMESPACE:
             why = f"{STREAMS_PER_NAMESPACE} logs of Pods in namespace {namespace} are being read, which is the most"
@@ -120,11 +115,6 @@ class LogPace:
             if not self._streams[namespace]:
                 del self._streams[namespace]
 
-    async def wait(self, namespace: str, size: int) -> None:
-        """Waits until the next message of this namespace may be read, after one of this size."""
-        async with self._slots.slot(namespace):
-            await self.sleep(max(MESSAGE_SECONDS, size / BYTES_PER_SECOND))
-
 
 @dataclass(frozen=True)
 class LogReader:
@@ -136,11 +126,12 @@ class LogReader:
     """the endpoint of a VM's agent, or why it cannot be asked"""
     read_agent: Callable[[AgentEndpoint, dict[str, Any]], AsyncIterator[bytes]]
     """the log from an agent"""
-    pace: LogPace = field(default_factory=LogPace)
+    streams: LogStreams = field(default_factory=LogStreams)
+    pace: Pace = field(default_factory=lambda: Pace(MESSAGE_SECONDS, BYTES_PER_SECOND))
 
     async def read(self, namespace: str, pod: str, container: str, request: dict[str, Any]) -> AsyncGenerator[bytes]:
         """The log of a container. Raises NoLogs."""
-        with self.pace.stream(namespace):
+        with self.streams.open(namespace):
             uid, vm = await self._vm_of(namespace, pod)
             endpoint = await self.endpoint(vm)
             if isinstance(endpoint, Health):

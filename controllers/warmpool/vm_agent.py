@@ -2,7 +2,7 @@
 
 from base64 import b64decode
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controllers.shared.vmi import VMI
 from controllers.warmpool.agent import AgentEndpoint, Certificates
@@ -63,7 +63,7 @@ class VMAgents:
     async def endpoint_at(self, vm: WarmVM, agent: Agent, address: str) -> AgentEndpoint | Health:
         """The endpoint of the agent of a VM at this address, or why its certificates cannot be read."""
         if agent.tls is None:
-            return AgentEndpoint(address, agent.port, grpc=True)
+            return AgentEndpoint(address, agent.port, grpc=True, namespace=vm.namespace)
         try:
             if agent.has_issued_certificate:
                 authority = await self._authority.of(vm)
@@ -75,7 +75,8 @@ class VMAgents:
             return Health("Unable", AgentReason.NO_CERTIFICATES, f"Secret {which}: {error.message}")
         if isinstance(found, Health):
             return found
-        return AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=found)
+        endpoint = AgentEndpoint(address, agent.port, grpc=True, tls=True, certificates=found)
+        return replace(endpoint, namespace=vm.namespace)
 
     async def addresses(self, vmi: VMI) -> ConfirmedAddresses:
         """Raises the API server's error."""

@@ -194,7 +194,7 @@ class EC2Backend:
         vmi = self._cache.vmis.get(vm.key)
         if vmi is None:
             return None
-        return AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""))
+        return AgentEndpoint.parse(vm.labels.get(tags.AGENT, ""), next(iter(vmi.addresses), ""), vm.namespace)
 
     async def _read(self, vm: WarmVM) -> tuple[Json, WarmVM] | None:
         found = await self._describe({"instance-id": [vm.uid]})

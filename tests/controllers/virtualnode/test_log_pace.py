@@ -7,14 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from controllers.virtualnode.logs import (
-    BYTES_PER_SECOND,
-    MESSAGE_SECONDS,
-    STREAMS_PER_NAMESPACE,
-    LogPace,
-    LogReader,
-    NoLogs,
-)
+from controllers.shared.pace import Pace
+from controllers.virtualnode.logs import STREAMS_PER_NAMESPACE, LogReader, LogStreams, NoLogs
 from poolhouse.runtime.api import Api
 from tests.controllers.virtualnode.test_endpoint import CLAIM, Agent, Cluster
 
@@ -25,11 +19,12 @@ async def test_a_stream_waits_after_each_message() -> None:
     async def sleep(seconds: float) -> None:
         slept.append(seconds)
 
-    agent = Agent(b"line", b"x" * BYTES_PER_SECOND)
+    agent = Agent(b"line", b"x" * 1000)
     cluster = cast(Api, Cluster())
-    reader = LogReader(cluster, "poolhouse", lambda uid: [CLAIM], agent.endpoint, agent.read, LogPace(sleep))
-    assert [len(each) async for each in reader.read("n", "app", "main", {})] == [4, BYTES_PER_SECOND]
-    assert slept == [MESSAGE_SECONDS, 1.0]
+    pace = Pace(0.1, 1000, sleep)
+    reader = LogReader(cluster, "poolhouse", lambda uid: [CLAIM], agent.endpoint, agent.read, pace=pace)
+    assert [len(each) async for each in reader.read("n", "app", "main", {})] == [4, 1000]
+    assert slept == [0.1, 1.0]
 
 
 async def test_streams_of_a_namespace_share_a_slot_and_leave_one_to_others() -> None:
@@ -39,10 +34,10 @@ async def test_streams_of_a_namespace_share_a_slot_and_leave_one_to_others() -> 
         sleeping.append(f"{seconds:.0f} s")
         await woken.wait()
 
-    pace = LogPace(sleep)
+    pace = Pace(0.1, 1, sleep)
     async with asyncio.TaskGroup() as group:
         for namespace, seconds in (("flood", 1), ("flood", 2), ("flood", 3), ("quiet", 4)):
-            group.create_task(pace.wait(namespace, seconds * BYTES_PER_SECOND))
+            group.create_task(pace.wait(namespace, seconds))
         for _ in range(9):
             await asyncio.sleep(0)
         first = [*sleeping]
@@ -57,15 +52,15 @@ async def endless(endpoint: Any, request: Any) -> AsyncIterator[bytes]:
 
 
 async def test_a_namespace_has_so_many_streams() -> None:
-    pace, agent = LogPace(), Agent()
-    reader = LogReader(cast(Api, Cluster()), "poolhouse", lambda uid: [CLAIM], agent.endpoint, endless, pace)
-    with ExitStack() as streams:
+    streams, agent = LogStreams(), Agent()
+    reader = LogReader(cast(Api, Cluster()), "poolhouse", lambda uid: [CLAIM], agent.endpoint, endless, streams)
+    with ExitStack() as open_streams:
         for _ in range(STREAMS_PER_NAMESPACE):
-            streams.enter_context(pace.stream("n"))
+            open_streams.enter_context(streams.open("n"))
         with pytest.raises(NoLogs, match="end one of them") as refused:
             await anext(reader.read("n", "app", "main", {}))
         assert refused.value.code == 429
-        with pace.stream("others"):
+        with streams.open("others"):
             pass
     stream = reader.read("n", "app", "main", {})
     assert await anext(stream) == b"line"

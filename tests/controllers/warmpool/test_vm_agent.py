@@ -79,7 +79,7 @@ async def test_without_certificates_no_agent_is_asked(secrets: Secrets, verdict:
 
 async def test_without_tls_no_secret_is_read() -> None:
     found = await VMAgents(cast(Api, None)).endpoint_at(VM, Agent(), "10.0.0.1")
-    assert found == AgentEndpoint("10.0.0.1", 8200, grpc=True)
+    assert found == AgentEndpoint("10.0.0.1", 8200, grpc=True, namespace=VM.namespace)
 
 
 @pytest.mark.parametrize("annotation", ["", "no JSON", "{'port': 1}", '{"port": 0}', "[]"])

@@ -32,9 +32,7 @@ def plan(snapshot: PoolSnapshot, now: datetime) -> Plan:
     # Of a pool that rests, the gates would count VMs as in progress that no action will touch.
     waits = [*held, *(each for rule in rules.RULES if not rests for each in waiting(left, now, rule))]
     waits += [each for rule in rules.RULES for each in rule.waits(snapshot, now)]
-    possible = sum(each.waiting is None for each in decisions(snapshot, now, SCALE_IN))
-    blocked = blocked_reason(snapshot, possible, now)
-    return Plan(tuple(actions), blocked, tuple(waits), _again_seconds(snapshot, now))
+    return Plan(tuple(actions), _blocked(snapshot, now), tuple(waits), _again_seconds(snapshot, now))
 
 
 def _steps(snapshot: PoolSnapshot, now: datetime, steps: Iterable[Step]) -> list[Action]:
@@ -55,6 +53,12 @@ def _stops(snapshot: PoolSnapshot, now: datetime) -> tuple[list[Action], list[Wa
         if found:
             left = _without(found, left, now)
     return actions, held, left
+
+
+def _blocked(snapshot: PoolSnapshot, now: datetime) -> str:
+    found = decisions(snapshot, now, SCALE_IN)
+    reasons = [each.waiting.reason for each in found if each.waiting is not None]
+    return blocked_reason(snapshot, len(found) - len(reasons), next(iter(reasons), ""), now)
 
 
 def _again_seconds(snapshot: PoolSnapshot, now: datetime) -> float | None:

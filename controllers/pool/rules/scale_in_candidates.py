@@ -4,7 +4,7 @@ from datetime import datetime
 from itertools import groupby
 from typing import Any
 
-from controllers.pool.selection import DisruptionBudget, random_rank, rank
+from controllers.pool.selection import random_rank, rank
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.surge import extra_vms
 from controllers.pool.zones import in_zone_order
@@ -39,15 +39,14 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     return in_zone_order(snapshot, (group for _, group in groupby(in_order, key=lambda vm: places[vm.uid])))
 
 
-def blocked_reason(snapshot: PoolSnapshot, possible: int, now: datetime) -> str:
-    """Why the pool keeps too many VMs, or "", if `possible` of them can be deleted now."""
+def blocked_reason(snapshot: PoolSnapshot, possible: int, waiting: str, now: datetime) -> str:
+    """Why the pool keeps too many VMs, or "", if `possible` of them can be deleted now. The others wait at a gate."""
     excess = len(snapshot.counted) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
     if excess <= possible:
         return ""
     too_many = f"{count_noun(excess, 'VM', 'is', 'are')} too many"
     if len(candidates(snapshot)) >= excess:
-        minimum = DisruptionBudget.of(snapshot).min_available
-        return f"{too_many}, {possible} can be deleted now: {minimum} must stay available"
+        return f"{too_many}, {possible} can be deleted now: {waiting}"
     match snapshot.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():
             protected = [vm.name for vm in snapshot.counted if vm.protected]

@@ -94,6 +94,14 @@ def test_a_gate_is_one_function_and_one_row() -> None:
     assert [each.verb for each in plan(observed, AT_ONE).actions] == ["Update"]
 
 
+@pytest.mark.usefixtures("with_lunch")
+def test_scale_in_is_blocked_with_the_sentence_of_a_new_gate() -> None:
+    observed = snapshot(1, vm(1), vm(2))
+    blocked = f"1 VM is too many, 0 can be deleted now: {LUNCH}"
+    assert (plan(observed, AT_NOON).actions, plan(observed, AT_NOON).blocked) == ((), blocked)
+    assert simulate(observed, AT_NOON).blocked == blocked
+
+
 @pytest.mark.usefixtures("with_tired")
 def test_a_rule_is_one_module_and_one_line() -> None:
     observed = fresh(WITH_TIRED)

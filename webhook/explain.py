@@ -20,9 +20,9 @@ from poolhouse.api.kinds.checks.metadata import is_label, is_label_key, is_label
 from poolhouse.api.kinds.migrationpolicy import MIGRATION_POLICY
 from poolhouse.api.kinds.validation import child_path, path_to, quoted
 from poolhouse.api.kubevirt.cluster_settings import choose
-from poolhouse.api.migrationpolicies.conflicts import missing_name
+from poolhouse.api.migrationpolicies.conflicts import conflicts, missing_name
 from poolhouse.api.migrationpolicies.explanation import ClusterState, explain
-from poolhouse.api.migrationpolicies.precedence import is_active
+from poolhouse.api.migrationpolicies.precedence import is_active, ranked_policy
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import KUBEVIRTS, NAMESPACES, UPSTREAM_POLICIES, VMIS, VMS, Resource
@@ -70,12 +70,15 @@ class PolicyExplainer:
         (vmi, halted), namespace_labels, state = await asyncio.gather(
             self._vmi(question), self._namespace_labels(question.namespace), self.cluster_state()
         )
+        state = state.with_policies(question.with_policies)
+        if refused := tuple(_conflicts(question, state)):
+            raise QueryError(400, *refused)
         given = question.labels if question.labels is not None else at(vmi, "metadata", "labels") or {}
         labels = {key: value for key, value in {**given, **question.with_labels}.items() if value is not None}
         return {
             "namespace": question.namespace,
             "name": question.name,
-            **explain(labels, namespace_labels, state.with_policies(question.with_policies)),
+            **explain(labels, namespace_labels, state),
             "stamped": at(vmi, "metadata", "labels", meta.MIGRATION_POLICY),
             "halted": halted,
             "supposed": question.supposes,
@@ -215,8 +218,20 @@ def _problems(question: Question) -> Iterator[Problem]:
     yield from _label_problems(question.with_labels, "withLabels")
     for index, each in enumerate(question.with_policies):
         for problem in (*missing_name(each), *MIGRATION_POLICY.problems(each)):
-            path = f"withPolicies[{index}]"
-            yield Problem(f"{path}.{problem.path}" if problem.path else path, problem.message)
+            yield _within(index, problem)
+
+
+def _conflicts(question: Question, state: ClusterState) -> Iterator[Problem]:
+    """The assumed policies that admission would refuse, because other policies have their selectors."""
+    there = [ranked_policy(each) for each in state.policies] if question.with_policies else []
+    for index, each in enumerate(question.with_policies):
+        for problem in conflicts(ranked_policy(each), there):
+            yield _within(index, problem)
+
+
+def _within(index: int, problem: Problem) -> Problem:
+    path = f"withPolicies[{index}]"
+    return Problem(f"{path}.{problem.path}" if problem.path else path, problem.message)
 
 
 def _label_problems(labels: Any, path: str) -> Iterator[Problem]:

@@ -214,6 +214,14 @@ def test_an_invalid_question_is_refused_at_its_path(document: Json, path: str | 
     assert [problem.path for problem in refused.value.problems] == [path]
 
 
+async def test_an_assumed_policy_with_the_selectors_of_another_is_refused(webhook: RunningWebhook) -> None:
+    webhook.api_server.script = api_server()
+    code, told = await ask(webhook, {**ASKED, "withPolicies": [policy("new", {"x": ""}), policy("rival", {"gpu": ""})]})
+    (problem,) = told["problems"]
+    assert (code, problem["path"]) == (400, "withPolicies[1].spec.selectors")
+    assert 'exactly those of policy "gpu"' in problem["message"]
+
+
 async def test_a_request_without_a_token_reads_nothing(webhook: RunningWebhook) -> None:
     assert (await ask(webhook, ASKED, None))[0] == 401
     assert webhook.api_server.requests == []

@@ -18,9 +18,17 @@ def told(document: Json) -> dict[str, str]:
     return {problem.path: problem.message for problem in CLAIM.problems(document)}
 
 
+def variables(number: int) -> Json:
+    """An application with as many variables, in containers of 200. A variable has two values."""
+    env = [{"name": f"V{each}", "value": "x"} for each in range(number)]
+    parts = [env[first : first + 200] for first in range(0, number, 200)]
+    return {"containers": [{"name": f"c{each}", "image": "a", "env": part} for each, part in enumerate(parts)]}
+
+
 @pytest.mark.parametrize(
     "document",
     [
+        pytest.param(claim(application=variables(2000)), id="an application of 4,020 values"),
         pytest.param(claim(), id="any machine of the default pool"),
         pytest.param(claim("a" * 63, poolName="web"), id="the longest name"),
         pytest.param(claim(overrides={"image": "tiny", "placement": "a"}, ttlSeconds=60), id="one made otherwise"),
@@ -48,6 +56,12 @@ def test_a_valid_claim_has_no_problems(document: Json) -> None:
     ("document", "path", "words"),
     [
         pytest.param(claim("a" * 64), "metadata.name", "at most 63", id="a long name"),
+        pytest.param(
+            claim(application=variables(2050)),
+            "spec.application",
+            "has more than 4096 values; put variables into a ConfigMap",
+            id="a write of a large application would take seconds of the API server",
+        ),
         pytest.param(claim(ttlSeconds=0), "spec.ttlSeconds", "at least 1", id="no time at all"),
         pytest.param(claim(onEmpty="Wait"), "spec.onEmpty", "ColdStart, Queue or Fail", id="something else to do"),
         pytest.param(claim(pool="web"), "spec.pool", 'use "poolName"', id="another word"),

@@ -9,7 +9,7 @@ done
 [ -n "$missing" ] || exit 0
 as_root=""
 if [ "$(id -u)" != 0 ]; then
-  command -v sudo >/dev/null || { echo "system packages are missing; run as root: apt-get install --no-install-recommends$missing" >&2; exit 1; }
+  { command -v sudo && sudo true; } >/dev/null || { echo "system packages are missing; run as root: apt-get install --no-install-recommends$missing" >&2; exit 1; }
   as_root=sudo
 fi
 echo "installing system packages:$missing"

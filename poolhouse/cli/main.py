@@ -4,6 +4,7 @@ A command's module is imported only when the command runs, because each image la
 defaulter's image has no Kubernetes client.
 """
 
+import errno
 import gc
 import importlib
 import os
@@ -174,8 +175,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         code = INTERRUPTED
     except click.Abort as error:  # click raises it for Ctrl-C too
         code = INTERRUPTED if isinstance(error.__cause__, KeyboardInterrupt) else 1
-    except Exception as error:  # a bug, whose traceback may have texts of the cluster in it
-        echo_block("".join(traceback.format_exception(error)), err=True, nl=False)
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not error.filename:
+            show(Failed(f"the output cannot be written: {error.strerror}"))
+        else:  # a bug, whose traceback may have texts of the cluster in it
+            echo_block("".join(traceback.format_exception(error)), err=True, nl=False)
         code = 1
     sys.exit(code if isinstance(code, int) else 0)
 

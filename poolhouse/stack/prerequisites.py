@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import resource
 import shutil
 import sys
 from collections.abc import Iterator
@@ -11,6 +12,8 @@ from poolhouse.stack.components import StackError
 
 MINIMUM_FREE_BYTES = 256 << 20
 """space for two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
+MINIMUM_PROCESSES = 256
+"""processes and threads: a stack without VMs has 60 on two cores, more on others, and its user has others"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 """directories of libvirtd, which are not in the PATH of an ordinary user"""
 
@@ -28,6 +31,21 @@ def check_disk_space(directory: Path, free: int | None = None) -> None:
         raise StackError(
             f"{directory} has {free >> 20} MiB free, and a stack needs {MINIMUM_FREE_BYTES >> 20}: use another --dir"
         )
+
+
+def check_processes(limit: int | None = None) -> None:
+    """Raises `StackError` if this user may have too few processes and threads: services would be aborted without a
+    reason in their logs. The limit does not hold for root."""
+    limit = _process_limit() if limit is None else limit
+    if limit < MINIMUM_PROCESSES:
+        raise StackError(
+            f"`ulimit -u` is {limit}, and a stack needs {MINIMUM_PROCESSES} processes and threads: raise it"
+        )
+
+
+def _process_limit() -> int:
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    return MINIMUM_PROCESSES if soft == resource.RLIM_INFINITY or os.geteuid() == 0 else soft
 
 
 def search_path() -> str:

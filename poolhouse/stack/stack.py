@@ -30,7 +30,9 @@ from poolhouse.stack.status_file import StatusFile
 from poolhouse.stack.supervisor import Supervisor
 
 # With PYTHONPATH the services run the same code as the command that starts them, also from a second work tree.
-PASSED_VARIABLES = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "GOGC")
+PASSED_VARIABLES = (
+    *("PATH", "HOME", "XDG_CACHE_HOME", "LANG", "LC_ALL", "TZ", "TMPDIR", "USER", "LOGNAME", "PYTHONPATH", "GOGC"),
+)
 # By how many percent the memory of the control plane grows before it collects garbage. With Go's 100, a start takes the
 # API server a third more processor time, for 110 MB less.
 GARBAGE_COLLECTION = {"GOGC": "200"}
@@ -73,6 +75,7 @@ def run(
     os.umask(0o022)
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
+    prerequisites.check_processes()
     with paths.writing():
         paths.create()
         paths.lock.touch(mode=0o600)
@@ -246,7 +249,7 @@ class Stack:
 
     def _environment(self) -> Mapping[str, str]:
         """Passes few variables, so that a stack does not depend on the shell that started it."""
-        passed = {k: v for k, v in os.environ.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
+        passed = passed_variables(os.environ)
         return {**GARBAGE_COLLECTION, **passed, "PATH": prerequisites.search_path(), DIR_VARIABLE: str(self._paths.dir)}
 
     def _write_kubeconfigs(self) -> None:
@@ -268,6 +271,10 @@ class Stack:
             self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:
             self._echo(f"{state.name} {state.end} and will be restarted; see {self._paths.log(state.name)}")
+
+
+def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
+    return {k: v for k, v in environment.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
 
 
 def setup_failure(error: ApiError) -> str:

@@ -332,3 +332,10 @@ def test_a_missing_object_is_reported_with_its_namespace(call: str, kind: str, n
     message = f'{kind} "{name}" not found'
     error = NotFound(message, status=404, details={"name": name, "kind": kind}, call=call)
     assert with_namespace(error) == message + said
+
+
+def test_a_full_disk_below_the_output_is_no_bug() -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "poolhouse.cli.main", "crds"]
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "Error: the output cannot be written: No space left on device\n")

@@ -3,7 +3,7 @@
 import pytest
 
 from poolhouse.runtime.errors import ApiError, Invalid, Unreachable
-from poolhouse.stack.stack import setup_failure
+from poolhouse.stack.stack import passed_variables, setup_failure
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ from poolhouse.stack.stack import setup_failure
 )
 def test_a_failed_setup_says_what_to_do(error: ApiError, said: str) -> None:
     assert setup_failure(error) == said
+
+
+def test_the_services_have_the_cache_of_the_user_and_no_secret() -> None:
+    theirs = {"XDG_CACHE_HOME": "/cache", "POOLHOUSE_LOG_LEVEL": "DEBUG"}
+    assert passed_variables({**theirs, "AWS_SECRET_ACCESS_KEY": "s"}) == theirs

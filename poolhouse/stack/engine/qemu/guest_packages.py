@@ -146,8 +146,9 @@ def run_command(cwd: Path, *command: str) -> str:
             check=True,
         )
     except subprocess.CalledProcessError as error:
-        last = error.stderr.strip().splitlines()[-1:] or ["no reason given"]
-        raise GuestImageUnavailable(f"{' '.join(command)}: {last[0]}") from error
+        # The last line of dpkg-deb says only that tar failed.
+        last = error.stderr.strip().splitlines()[-2:] or ["no reason given"]
+        raise GuestImageUnavailable(f"{' '.join(command)}: {'; '.join(last)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GuestImageUnavailable(str(error)) from error
     return done.stdout

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from poolhouse.stack.engine.qemu.guest_image import MODULES
-from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, copy_files, fill_cache
+from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, copy_files, fill_cache, run_command
 
 KERNEL_DIR = "usr/lib/modules/6.12/kernel/drivers/virtio"
 
@@ -52,3 +52,10 @@ def test_a_cache_without_modules_is_filled_again(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GuestImageUnavailable, match="apt-get"):
         fill_cache(tmp_path / "cache")
+
+
+def test_the_reason_of_a_failed_command_is_not_only_its_last_line(tmp_path: Path) -> None:
+    with pytest.raises(GuestImageUnavailable, match="tar: No space left on device; dpkg-deb: error"):
+        run_command(
+            tmp_path, "sh", "-c", "echo 'tar: No space left on device\ndpkg-deb: error: tar failed' >&2; exit 2"
+        )

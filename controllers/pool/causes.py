@@ -11,7 +11,7 @@ from typing import get_args
 from controllers.pool.outages import describe_lost_nodes, lost_vms
 from controllers.pool.progress import wait_for_disks
 from controllers.pool.snapshot import PoolSnapshot, once
-from controllers.shared.conditions import join_names
+from controllers.shared.conditions import join_names, names_and_verb
 from controllers.shared.names import MAX_NAME, free_ordinals, name_of
 from controllers.shared.readiness import exceeds_quota
 from controllers.shared.vm import DATA_VOLUME_ERROR, VM
@@ -108,8 +108,9 @@ def _why_missing(snapshot: PoolSnapshot) -> str:
 
 
 def with_cause(snapshot: PoolSnapshot, message: str) -> str:
-    """The message, and why VMs do not start."""
-    why = why_not_started(snapshot)
+    """The message, why VMs do not start, and which are held."""
+    why, held = why_not_started(snapshot), [vm.name for vm in snapshot.active if vm.held]
     if not why and (waiting := wait_for_disks(snapshot)):
         why = "{} waits: {}".format(*min(waiting.items()))
-    return f"{message}; {why}" if why else message
+    hooks = f"{names_and_verb(held, 'waits', 'wait')} for lifecycle hooks" if held else ""
+    return "; ".join(filter(None, (message, why, hooks)))

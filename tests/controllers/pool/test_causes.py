@@ -11,7 +11,7 @@ from controllers.pool.data_volumes import DiskState
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.shared.vm import VM
+from controllers.shared.vm import VM, LifecycleHold
 from poolhouse.api.kinds.metav1 import Condition
 from tests.controllers.pool.builders import NOW, a_pool, snapshot, vm, vmi
 
@@ -121,6 +121,7 @@ def ready_of(found: PoolSnapshot) -> Condition:
     return conditions["Ready"]
 
 
+HOLD = LifecycleHold("Restarting", "2026-03-01T11:59:00Z", "run-web-1", ())
 BROKEN = [vm(n, **STARTING, printable_status="ErrImagePull") for n in (1, 2)]
 SAID = "2 VMs are unavailable, maxUnavailable is 1; 2 VMs do not start, such as web-1: its image cannot be pulled"
 
@@ -134,6 +135,12 @@ SAID = "2 VMs are unavailable, maxUnavailable is 1; 2 VMs do not start, such as 
             "ScalingVMs",
             "3 of 4 VMs are available; web-1 does not start: its image cannot be pulled",
             id="no more VMs than maxUnavailable",
+        ),
+        pytest.param(
+            snapshot(2, vm(1, revision="web-r0", hold=HOLD), vm(2)),
+            "UpdatingVMs",
+            "1 of 2 VMs has the template, 1 is available; web-1 waits for lifecycle hooks",
+            id="a VM that is held",
         ),
         pytest.param(
             snapshot(4, vm(1, **STARTING), vm(2, **STARTING), vm(3), vm(4)),

@@ -56,7 +56,7 @@ from poolhouse.service.json_api import JsonApi
 from poolhouse.service.request_body import MAX_BODY_BYTES
 from tests.builders import manifest, vm_spec
 from tests.fuzz import documents
-from tests.fuzz.services import LocalDefaulter, PoolCluster, create_webhook, running
+from tests.fuzz.services import ForAnyUser, LocalDefaulter, PoolCluster, create_webhook, running
 from tests.planning import InlinePlanner
 from tests.webhook.builders import review
 from webhook.app import openapi_document
@@ -170,7 +170,7 @@ class Services:
 def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     cluster = Cluster()
     transport: Any = cluster
-    api = Api(transport, "tests")
+    api = ForAnyUser(transport, "tests")
     with Runner() as runner, running(runner, tmp_path_factory.mktemp("openapi") / "warm") as workers:
         service = partial(Service, runner=runner)
         yield Services(

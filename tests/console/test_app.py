@@ -397,7 +397,7 @@ class Reviews:
         self._refused = refused
         self.now = lambda: datetime.now(UTC)
 
-    async def request(self, method: str, path: str, *, body: Json, token: None) -> Json:
+    async def request(self, method: str, path: str, *, body: Json) -> Json:
         asked = body["spec"]["resourceAttributes"]
         return {"status": {"allowed": f"{asked['verb']} {asked['resource']}" not in self._refused}}
 

@@ -69,7 +69,7 @@ async def test_a_new_certificate_is_served_without_a_restart(tmp_path: Path) -> 
 async def test_an_incomplete_pair_is_not_served(tmp_path: Path) -> None:
     write_pair(tmp_path, "old")
     async with serving(hello, tmp_path) as (port, _):
-        write_pair(tmp_path, "new", only="certificate")
+        write_pair(tmp_path, "new", with_key=False)
         await asyncio.sleep(3)
         assert await served_name(port) == "old"
         (tmp_path / "tls.key").write_text("garbage")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, settings
 
+from controllers.shared.planner import _Interrupted
 from poolhouse.stack.paths import StackPaths
 from poolhouse.stack.services import SERVICES
 from poolhouse.stack.status_file import StackStatus, tail
@@ -50,6 +51,18 @@ settings.register_profile(
     "steady", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("steady")
+
+
+def pytest_sessionstart() -> None:
+    """Lets the interrupts of plans be lost where nothing can be raised, such as in a callback of the garbage collector,
+    of which Hypothesis has one. The planner repeats an interrupt, which would hit the report of pytest, too."""
+    report = sys.unraisablehook
+
+    def report_others(lost: sys.UnraisableHookArgs) -> None:
+        if lost.exc_type is not _Interrupted:
+            report(lost)
+
+    sys.unraisablehook = report_others
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -16,19 +16,6 @@ from controllers.shared.planner import Planner, PlanTooExpensive, _Call, _Interr
 EXPENSIVE, CHEAP, OTHER = ("pool", ("a", "web")), ("pool", ("a", "db")), ("pool", ("b", "web"))
 
 
-@pytest.fixture(autouse=True)
-def lost_interrupts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An interrupt that comes late may hit a callback of the garbage collector, which loses it. It is repeated, so that
-    the report of Python is no failure. Hypothesis has such a callback."""
-    report = sys.unraisablehook
-
-    def report_others(lost: sys.UnraisableHookArgs) -> None:
-        if lost.exc_type is not _Interrupted:
-            report(lost)
-
-    monkeypatch.setattr(sys, "unraisablehook", report_others)
-
-
 @pytest.fixture
 def planner() -> Planner:
     return Planner([0.02, 0.2])

@@ -59,6 +59,8 @@ class Admission:
         self._checks = checks if limit is None else (limit, *checks)
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
+        if (decided := await compute(decide_at_once, request)) is not None:
+            return decided
         response = await compute(self._begin, request)
         if response.reason is AdmissionReason.SKIPPED:
             return response
@@ -83,10 +85,8 @@ class Admission:
         return _unknown_kind(request) if kind is None else replace(validate_kind(request, kind), object=None)
 
     def _begin(self, request: AdmissionRequest) -> AdmissionResponse:
-        """What `mutate` knows without calls to other services. It is the answer if the object has problems, or if the
-        request is skipped."""
-        if (decided := decide_at_once(request)) is not None:
-            return decided
+        """What `mutate` knows about a request to check, without calls to other services. It is the answer if the object
+        has problems, or if the request is skipped after all."""
         if is_defaulted(request):
             # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
             if at(request.object, "metadata", "labels", DEFAULTING) == DISABLED:

@@ -60,17 +60,20 @@ class ReplicaLimit:
     async def handle(self, request: AdmissionRequest) -> AdmissionResponse:
         """Denies an object, or a Scale of its subresource, that raises replicas above the limit. Warns of replicas for
         which a ResourceQuota or the nodes are too small."""
-        if problems := await self.problems(request):
-            return AdmissionResponse(problems=problems)
         raised = dict(raised_replicas(request))
-        return AdmissionResponse(warnings=await self._shortages(request, raised) if raised else ())
+        if not raised:
+            return AdmissionResponse()
+        if problems := await self._above_limit(request.namespace, raised):
+            return AdmissionResponse(problems=problems)
+        return AdmissionResponse(warnings=await self._shortages(request, raised))
 
     async def problems(self, request: AdmissionRequest) -> tuple[Problem, ...]:
         """The replicas above the limit, also of an object that the checks of its kind deny."""
         raised = dict(raised_replicas(request))
-        if not raised:
-            return ()
-        limit, source = await self._limit(request.namespace)
+        return await self._above_limit(request.namespace, raised) if raised else ()
+
+    async def _above_limit(self, namespace: str, raised: Mapping[str, int]) -> tuple[Problem, ...]:
+        limit, source = await self._limit(namespace)
         return tuple(
             Problem(path, f"must be at most {limit}, not {number}: {source}")
             for path, number in raised.items()

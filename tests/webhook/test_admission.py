@@ -75,6 +75,12 @@ async def test_replicas_above_the_limit_are_reported_with_all_other_problems(spe
     assert [each.path for each in denied.problems] == expected
 
 
+async def test_an_object_that_is_too_large_is_denied_before_all_other_checks() -> None:
+    too_large = pool(template={"spec": {"template": {"spec": {"domain": {"devices": {"disks": [{}] * 60_000}}}}}})
+    denied = await Admission(defaulting=Above(), checks=(), limit=Above()).mutate(request(too_large))
+    assert [each.path for each in denied.problems] == ["spec.template.spec.template.spec.domain.devices.disks"]
+
+
 def stored(document: Json, old: Json | None = None, user: str = "jane") -> AdmissionResponse:
     return complete(request(document, old, user={"username": user}), AdmissionResponse(), CLAIM)
 

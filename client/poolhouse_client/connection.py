@@ -97,10 +97,10 @@ def _connection(load: Callable[[], Any], namespace: str) -> Connection:
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"cannot read the certificates of the kubeconfig: {error}") from error
     server, name = str(found.host).rstrip("/"), getattr(found, "tls_server_name", None)
-    return Connection(server, tls, auth, namespace, _proxy(server, getattr(found, "proxy", None)), name)
+    return Connection(server, tls, auth, namespace, proxy_of(server, getattr(found, "proxy", None)), name)
 
 
-def _proxy(server: str, given: str | None) -> str | None:
+def proxy_of(server: str, given: str | None) -> str | None:
     """The proxy of the kubeconfig; else that of the environment, except for a server on this machine or one that
     `no_proxy` names, as in kubectl. `given` may be that of the environment: newer releases of the library give it for
     every server."""

@@ -1,4 +1,4 @@
-"""The tests of the distribution `poolhouse-client`, whose package `poolhouse` is in the folder `client`."""
+"""The tests of the distribution `poolhouse-client`, whose package is in the folder `client`."""
 
 import sys
 from pathlib import Path

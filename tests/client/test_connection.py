@@ -189,10 +189,7 @@ PROXY = "http://proxy.example:3128"
     [
         pytest.param("https://cluster.example", {}, PROXY, id="of the environment"),
         pytest.param("https://cluster.example", {"proxy-url": "http://other"}, "http://other", id="of the kubeconfig"),
-        pytest.param("https://kept.example", {}, None, id="no_proxy names the server"),
         pytest.param("https://10.96.0.1", {}, None, id="no_proxy names the server's network"),
-        pytest.param("https://10.128.0.1", {}, PROXY, id="no_proxy names another network"),
-        pytest.param("https://127.0.0.1:6443", {}, None, id="the server is on this machine"),
         pytest.param("https://localhost:6443", {"proxy-url": "http://other"}, "http://other", id="for a tunnel"),
     ],
 )
@@ -200,6 +197,6 @@ def test_the_proxy(
     server: str, cluster: Json, proxy: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("https_proxy", PROXY)
-    monkeypatch.setenv("no_proxy", "kept.example,10.96.0.0/12")
+    monkeypatch.setenv("no_proxy", "10.96.0.0/12")
     clusters = [{"name": "one", "cluster": {"server": server, **cluster}}]
     assert connect(write(tmp_path / "config", clusters=clusters)).proxy == proxy

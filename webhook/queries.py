@@ -2,7 +2,6 @@
 
 import hashlib
 import math
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import VMIS, VMS
 from poolhouse.service.callers import address_of
 from poolhouse.service.cpu_lane import compute
+from poolhouse.service.held_counter import HeldCounter
 from poolhouse.service.json_api import bearer_token
 from poolhouse.service.request_body import RequestRefused, parse
 from webhook import models
@@ -62,8 +62,8 @@ class InFlightLimit:
 
     def __init__(self, parts: WebhookParts) -> None:
         self._parts = parts
-        self._of_caller: Counter[str] = Counter()
-        self._of_address: Counter[str] = Counter()
+        self._of_caller = HeldCounter[str]()
+        self._of_address = HeldCounter[str]()
 
     @contextmanager
     def slot(self, token: str, address: str) -> Iterator[None]:
@@ -80,16 +80,8 @@ class InFlightLimit:
         if wait:
             message = f"too many requests; try again in {math.ceil(wait)} s"
             raise RequestRefused(429, message, retry_after_seconds=wait)
-        held = ((self._of_caller, caller), (self._of_address, address))
-        for counter, key in held:
-            counter[key] += 1
-        try:
+        with self._of_caller.one_more(caller), self._of_address.one_more(address):
             yield
-        finally:
-            for counter, key in held:
-                counter[key] -= 1
-                if not counter[key]:
-                    del counter[key]
 
 
 async def authorized_client(

@@ -11,7 +11,6 @@ the VM's resourceVersion.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
@@ -30,6 +29,7 @@ from poolhouse.api.kinds.decisions import Decision
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
+from poolhouse.service.held_counter import HeldCounter
 
 UNSERVED = (ClaimReason.NO_CAPACITY, ClaimReason.BIND_TIMEOUT)
 """reasons of failed claims for which the pool had no VM in time"""
@@ -72,8 +72,8 @@ class QuotaTracker:
     def __init__(self) -> None:
         self._charged: dict[str, tuple[Key, str]] = {}
         """pool and requester, by UID of the claim"""
-        self._by_pool: Counter[Key] = Counter()
-        self._by_requester: Counter[tuple[Key, str]] = Counter()
+        self._by_pool = HeldCounter[Key]()
+        self._by_requester = HeldCounter[tuple[Key, str]]()
 
     def charge(self, claim_uid: str, pool: Key, requester: str) -> None:
         if self._charged.get(claim_uid) == (pool, requester):
@@ -87,12 +87,8 @@ class QuotaTracker:
         if claim_uid not in self._charged:
             return
         pool, requester = self._charged.pop(claim_uid)
-        self._by_pool[pool] -= 1
-        self._by_requester[pool, requester] -= 1
-        if not self._by_pool[pool]:
-            del self._by_pool[pool]
-        if not self._by_requester[pool, requester]:
-            del self._by_requester[pool, requester]
+        self._by_pool.release(pool)
+        self._by_requester.release((pool, requester))
 
     def exceeded(self, claim: Claim, pool: WarmPool) -> Failure | None:
         """Why the pool's quota does not allow the claim a VM now, or None."""

@@ -1,6 +1,5 @@
 """Reads the logs of Pods of the virtual node from the agents of their VMs."""
 
-from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import PODS, VMIS, VMS
+from poolhouse.service.held_counter import HeldCounter
 from poolhouse.service.strict_json import quote
 
 
@@ -97,9 +97,9 @@ STREAMS_PER_NAMESPACE = 64
 
 @dataclass
 class LogStreams:
-    """The logs that are being read. A user may read as many as kubectl can be started."""
+    """The logs that clients are reading, by namespace. Nothing else limits how many `kubectl logs` a user starts."""
 
-    _streams: Counter[str] = field(default_factory=Counter)
+    _streams: HeldCounter[str] = field(default_factory=HeldCounter)
 
     @contextmanager
     def open(self, namespace: str) -> Iterator[None]:
@@ -107,13 +107,8 @@ class LogStreams:
         if self._streams[namespace] >= STREAMS_PER_NAMESPACE:
             why = f"{STREAMS_PER_NAMESPACE} logs of Pods in namespace {namespace} are being read, which is the most"
             raise NoLogs(429, f"{why}; end one of them")
-        self._streams[namespace] += 1
-        try:
+        with self._streams.one_more(namespace):
             yield
-        finally:
-            self._streams[namespace] -= 1
-            if not self._streams[namespace]:
-                del self._streams[namespace]
 
 
 @dataclass(frozen=True)

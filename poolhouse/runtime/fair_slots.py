@@ -9,11 +9,13 @@ key asks for the first time.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Hashable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Generic, TypeVar
+
+from poolhouse.service.held_counter import HeldCounter
 
 K = TypeVar("K", bound=Hashable)
 
@@ -51,7 +53,7 @@ class FairSlots(Generic[K]):
         if not 1 <= per_key <= total:
             raise ValueError(f"per_key: Invalid value: {per_key}: must be from 1 to the total of {total}")
         self._total, self._per_key = total, per_key
-        self._held: Counter[K] = Counter()
+        self._held = HeldCounter[K]()
         self._waiting: dict[K, deque[asyncio.Future[None]]] = {}
         """callers without a slot, in the order of their keys' turns"""
 
@@ -88,9 +90,7 @@ class FairSlots(Generic[K]):
             raise
 
     def _release(self, key: K) -> None:
-        self._held[key] -= 1
-        if not self._held[key]:
-            del self._held[key]
+        self._held.release(key)
         while self._held.total() < self._total and (found := self._next()) is not None:
             turns = self._waiting[found]
             turn = turns.popleft()

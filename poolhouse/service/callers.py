@@ -1,9 +1,10 @@
 """Who sends a request: a client with a certificate, or an unknown caller at an address."""
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from poolhouse.service.held_counter import HeldCounter
 
 CLIENT_CERTIFICATE = "poolhouse.client-certificate"
 """key of the client certificate in `extensions` of the ASGI scope; the TLS handshake has verified it"""
@@ -34,7 +35,7 @@ class ConnectionLimit:
 
     per_address: int
     total: int
-    _open: Counter[str] = field(default_factory=Counter)
+    _open: HeldCounter[str] = field(default_factory=HeldCounter)
 
     def opened(self, address: str) -> bool:
         """Counts a connection, if the address may open another one."""
@@ -44,6 +45,4 @@ class ConnectionLimit:
         return True
 
     def closed(self, address: str) -> None:
-        self._open[address] -= 1
-        if self._open[address] <= 0:
-            del self._open[address]
+        self._open.release(address)

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import logging
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.service.cpu_lane import BudgetSpent, CpuLane, compute
+from poolhouse.service.held_counter import HeldCounter
 from poolhouse.service.request_body import BodyReader, RequestRefused, parse
 
 Endpoint = Callable[[Json, str], Awaitable[tuple[int, Json]]]
@@ -44,7 +44,7 @@ class JsonApi:
         self._app, self._endpoints, self._authenticate = app, endpoints, authenticate
         self._bodies = BodyReader()
         self._lane = CpuLane(budget_seconds=PARSE_SECONDS, max_per_tenant=MAX_IN_FLIGHT_OF_TENANT)
-        self._in_flight: Counter[str] = Counter()
+        self._in_flight = HeldCounter[str]()
         """requests: all, by token, and by tenant"""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -85,13 +85,8 @@ class JsonApi:
     def _place(self, of: str, most: int = MAX_IN_FLIGHT_OF_TENANT) -> Iterator[None]:
         if self._in_flight[of] >= most:
             raise RequestRefused(429, "too many requests at once; try again in a second")
-        self._in_flight[of] += 1
-        try:
+        with self._in_flight.one_more(of):
             yield
-        finally:
-            self._in_flight[of] -= 1
-            if not self._in_flight[of]:
-                del self._in_flight[of]
 
 
 def bearer_token(headers: Iterable[tuple[bytes, bytes]]) -> str:

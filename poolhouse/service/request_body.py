@@ -11,12 +11,12 @@ holder, such as a namespace or an address, may use a part of the limit, so that 
 """
 
 import asyncio
-from collections import Counter
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.service.held_counter import HeldCounter
 from poolhouse.service.strict_json import InvalidJSON, TooManyValues, loads, quote
 
 MAX_BODY_BYTES = 4 * 1024 * 1024
@@ -48,7 +48,7 @@ class BodyReader:
         self._timeout_seconds = timeout_seconds
         self._free_bytes = held_bytes
         self._held_bytes_per_holder = held_bytes if held_bytes_per_holder is None else held_bytes_per_holder
-        self._held_by: Counter[str] = Counter()
+        self._held_by = HeldCounter[str]()
         self._max_body_bytes = max_body_bytes
         self._timeout_status = timeout_status
 
@@ -61,7 +61,9 @@ class BodyReader:
             await self._read(receive, parts, holder)
             yield b"".join(parts)
         finally:
-            self._hold(-sum(map(len, parts)), holder)
+            size = sum(map(len, parts))
+            self._free_bytes += size
+            self._held_by.release(holder, size)
 
     async def _read(self, receive: Any, parts: list[bytes], holder: str) -> None:
         size = 0
@@ -70,7 +72,8 @@ class BodyReader:
                 async for part in _parts(receive):
                     parts.append(part)
                     size += len(part)
-                    self._hold(len(part), holder)
+                    self._free_bytes -= len(part)
+                    self._held_by[holder] += len(part)
                     _check_size(size, self._max_body_bytes)
                     if self._free_bytes < 0 or self._held_by[holder] > self._held_bytes_per_holder:
                         message = "too many large requests at once; try again in a second"
@@ -78,12 +81,6 @@ class BodyReader:
         except TimeoutError:
             message = f"the body did not arrive within {self._timeout_seconds:g} s"
             raise RequestRefused(self._timeout_status, message) from None
-
-    def _hold(self, size: int, holder: str) -> None:
-        self._free_bytes -= size
-        self._held_by[holder] += size
-        if not self._held_by[holder]:
-            del self._held_by[holder]
 
 
 def parse(body: bytes, *, large_integers: bool = False) -> Json:

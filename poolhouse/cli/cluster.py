@@ -34,6 +34,8 @@ T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
 NOT_FOUND = 404
+NO_LIST = re.compile(r'cannot list resource "(?P<plural>[^"]+)" in API group "(?P<group>[^"]*)" at the cluster scope')
+"""Part of the API server's message for a list of all namespaces"""
 OBJECT_PATH = re.compile(r"/namespaces/(?P<namespace>[^/?]+)/[^/?]+/(?P<name>[^/?]+)")
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """where pods have the token of their ServiceAccount"""
@@ -118,6 +120,9 @@ class Cluster:
             return Failed(f"{error.message}: the cluster does not accept the credentials of {source}; renew them")
         if isinstance(error, NotServed):
             return Failed(f"{error.message} in the cluster of {source}; `poolhouse doctor` says what is missing there")
+        if self.everywhere and (refused := NO_LIST.search(error.message)):
+            kind = ".".join(filter(None, (refused["plural"], refused["group"])))
+            return Failed(f"you may not list {kind} in all namespaces; choose one with -n")
         return Failed(with_namespace(error))
 
 

@@ -172,6 +172,44 @@ def test_an_api_error_is_one_message(away: Path, refused: Exception, said: str) 
         Cluster(away, "default").run(work)
 
 
+REFUSED = '{} is forbidden: User "ann" cannot list resource "{}" in API group "{}" {}'
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "refused", "said"),
+    [
+        pytest.param(
+            True,
+            REFUSED.format("x", "virtualmachineclaims", "poolhouse.dev", "at the cluster scope"),
+            "you may not list virtualmachineclaims.poolhouse.dev in all namespaces; choose one with -n",
+            id="-A without the right to list all namespaces",
+        ),
+        pytest.param(
+            True,
+            REFUSED.format("x", "persistentvolumeclaims", "", "at the cluster scope"),
+            "you may not list persistentvolumeclaims in all namespaces; choose one with -n",
+            id="a kind of the core group",
+        ),
+        pytest.param(
+            False,
+            message := REFUSED.format("x", "virtualmachineclaims", "poolhouse.dev", 'in the namespace "shop"'),
+            message,
+            id="the message of the API server is enough for one namespace",
+        ),
+        pytest.param(True, "plugins are closed", "plugins are closed", id="any other reason stays as it is"),
+    ],
+)
+def test_a_list_of_all_namespaces_that_is_refused_names_what_to_do(
+    away: Path, everywhere: bool, refused: str, said: str
+) -> None:
+    async def work(api: Api) -> None:
+        raise Forbidden(refused, status=403)
+
+    with pytest.raises(Failed) as error:
+        Cluster(away, "shop", everywhere=everywhere).run(work)
+    assert error.value.message == said
+
+
 def test_an_empty_kubeconfig_is_reported_as_invalid(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("")

@@ -23,10 +23,12 @@ READINESS = (
     Rule("Waiting", "Progressing", "False", {PoolReason.PAUSED}),
     Rule("Stalled", "Progressing", "False", STALLS),
     Rule("Stalled", "SnapshotFailure", "True"),
-    Rule("Stalled", "ScaleInBlocked", "True"),
+    Rule("Stalled", "ScaleInBlocked", "True", {PoolReason.NO_CANDIDATES}),
     Rule("Stalled", "Healing", "False", {PoolReason.TOO_MANY_FAILING}),
     Rule("Waiting", "Progressing", "True", WAITS),
     Rule("Stalled", "Progressing", "True", {PoolReason.TEMPLATE_DOES_NOT_FIT}),
+    # VMs that stay unavailable exceed the progress deadline.
+    Rule("Reconciling", "ScaleInBlocked", "True", {PoolReason.WAITING_FOR_BUDGET}),
     Rule("Ready", "Progressing", "True", {PoolReason.COMPLETE}),
     Rule("Reconciling", "Progressing", "True"),
 )

@@ -45,10 +45,10 @@ def progressing(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Condition:
     if outdated or begins or _is_updating(snapshot):
         message = f"{counts.with_template}, {count_verb(counts.available, 'is', 'are')} available"
         return condition("Progressing", True, PoolReason.UPDATING, with_cause(snapshot, message))
-    return _scaled(snapshot, limit.reason, now)
+    return _scaled(snapshot, plan, limit.reason, now)
 
 
-def _scaled(snapshot: PoolSnapshot, kept: str, now: datetime) -> Condition:
+def _scaled(snapshot: PoolSnapshot, plan: Plan, kept: str, now: datetime) -> Condition:
     """The condition Progressing while no VM is updated. `kept` is why VMs keep an older template."""
     counts, wanted = count_vms(snapshot), snapshot.pool.spec.replicas
     settled = counts.active == wanted and not counts.terminating
@@ -56,18 +56,19 @@ def _scaled(snapshot: PoolSnapshot, kept: str, now: datetime) -> Condition:
         message = with_cause(snapshot, f"{count_of(counts.unavailable, wanted, 'VM', 'is', 'are')} unavailable")
         return condition("Progressing", True, PoolReason.NODE_NOT_READY, message)
     if is_progressing(snapshot, now) or not settled:
-        return condition("Progressing", True, PoolReason.SCALING, with_cause(snapshot, _scaling(snapshot, now)))
+        return condition("Progressing", True, PoolReason.SCALING, with_cause(snapshot, _scaling(snapshot, plan, now)))
     return condition("Progressing", True, PoolReason.COMPLETE, _complete(snapshot, kept))
 
 
-def _scaling(snapshot: PoolSnapshot, now: datetime) -> str:
+def _scaling(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> str:
     counts, wanted = count_vms(snapshot), snapshot.pool.spec.replicas
     if counts.missing:
         return count_of(counts.active, wanted, "VM", "exists", "exist")
     if excess := counts.active - wanted + counts.terminating:
         kept = [vm.name for vm in snapshot.deleting if now - parse_time(vm.deleted_at) >= DELETION_TIMEOUT]
         why = f"; finalizers keep {join_names(kept)}" if kept else ""
-        return f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted{why}"
+        left = plan.blocked or f"{count_noun(excess, 'VM', 'is', 'are')} still to be deleted"
+        return f"{left}{why}"
     return f"{count_of(counts.available, wanted, 'VM', 'is', 'are')} available"
 
 

@@ -25,7 +25,11 @@ class PoolReason(Reason):
         "`spec.replicas` is above the replica limit of the namespace: the controller creates no VMs above it.",
     )
     WITHIN_LIMIT = "WithinLimit", "`spec.replicas` is within the replica limit of the namespace."
-    NO_CANDIDATES = "NoCandidates", "Too many VMs exist, and scale-in may not delete any of them."
+    NO_CANDIDATES = "NoCandidates", "Too many VMs exist, and scale-in may not delete enough of them."
+    WAITING_FOR_BUDGET = (
+        "WaitingForDisruptionBudget",
+        "Too many VMs exist, and scale-in waits until enough VMs are available. The message has `maxUnavailable`.",
+    )
     NOT_BLOCKED = "NotBlocked", "Scale-in is possible, or is not needed."
     DISK_CONFLICT = "DiskConflict", "Two VMs use one disk, or would: the message names the disk and its other owner."
     NO_DISK_CONFLICT = "NoDiskConflict", "No VM of the pool uses a disk of another owner."

@@ -124,7 +124,10 @@ class DisruptionBudget:
         """Why too few VMs would be available without this VM, or ""."""
         if not vm.available or self.available > self.min_available:
             return ""
-        return f"{count_noun(self.available, 'VM', 'is', 'are')} available, {self.min_available} must stay available"
+        available = (
+            f"{count_noun(self.available, 'VM', 'is', 'are')} available, {self.min_available} must stay available"
+        )
+        return f"{available}, maxUnavailable is {self.max_unavailable}"
 
     def without(self, vm: VM, *, begun: bool = False) -> DisruptionBudget:
         return replace(self, available=self.available - vm.available, in_progress=self.in_progress + (not begun))

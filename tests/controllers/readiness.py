@@ -127,6 +127,18 @@ def _misfit_pool(last_progress: str) -> PoolSnapshot:
     return pools.snapshot(pools.a_pool(2, status=status), pools.vm(1), other)
 
 
+def _budget_pool(last_progress: str) -> PoolSnapshot:
+    """A pool with a VM too many, which may be deleted once another is available."""
+    status = {
+        "updateRevision": pools.REVISION.name,
+        "observedGeneration": 1,
+        "unavailableReplicas": 2,
+        "lastProgressTime": last_progress,
+    }
+    protected = (pools.vm(n, ready=False, scale_in="Protect") for n in (2, 3))
+    return pools.snapshot(pools.a_pool(2, maxUnavailable=1, status=status), pools.vm(1), *protected)
+
+
 def _refused_pool(last_progress: str) -> PoolSnapshot:
     status = {
         "updateRevision": pools.REVISION.name,
@@ -201,6 +213,8 @@ def _rows() -> list[Row]:
             "Degraded",
             "NoCandidates",
         ),
+        _pool("scale-in waits", _budget_pool(p.ago(599)), "Progressing", "WaitingForDisruptionBudget"),
+        _pool("scale-in waits until the deadline", _budget_pool(p.ago(601)), "Degraded", "ProgressDeadlineExceeded"),
         Row("pool: invalid", document(POOL, _invalid_pool()), "Degraded", "InvalidSpec"),
         _set("complete", s.snapshot(1, s.vmi("a")), "Healthy", "Ready"),
         _set("no VMIs are wanted", s.snapshot(0), "Healthy", "Ready"),

@@ -10,7 +10,7 @@ from controllers.pool.gates.disruptions import Disruption, DisruptionCause
 from controllers.pool.reasons import PoolReason
 from controllers.pool.replacement import retain as retain_disks
 from controllers.pool.rules.rule import Plan, Rule
-from controllers.pool.rules.scale_in_candidates import candidates
+from controllers.pool.rules.scale_in_candidates import candidates, has_candidates
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.surge import extra_vms, is_replaced
 from controllers.shared.conditions import condition
@@ -65,8 +65,12 @@ def cancel_deletions(snapshot: PoolSnapshot, now: datetime) -> Iterator[Action]:
 
 
 def _conditions(snapshot: PoolSnapshot, plan: Plan, now: datetime) -> Iterator[Condition]:
-    reason = PoolReason.NO_CANDIDATES if plan.blocked else PoolReason.NOT_BLOCKED
-    yield condition("ScaleInBlocked", bool(plan.blocked), reason, plan.blocked)
+    if not plan.blocked:
+        yield condition("ScaleInBlocked", False, PoolReason.NOT_BLOCKED)
+        return
+    waits = has_candidates(snapshot, now)
+    reason = PoolReason.WAITING_FOR_BUDGET if waits else PoolReason.NO_CANDIDATES
+    yield condition("ScaleInBlocked", True, reason, plan.blocked)
 
 
 SCALE_IN = Rule(

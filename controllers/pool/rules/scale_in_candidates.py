@@ -39,13 +39,22 @@ def candidates(snapshot: PoolSnapshot) -> list[VM]:
     return in_zone_order(snapshot, (group for _, group in groupby(in_order, key=lambda vm: places[vm.uid])))
 
 
+def _excess(snapshot: PoolSnapshot, now: datetime) -> int:
+    return len(snapshot.counted) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
+
+
+def has_candidates(snapshot: PoolSnapshot, now: datetime) -> bool:
+    """Whether the strategy allows to delete all VMs that are too many, once the gates let them through."""
+    return len(candidates(snapshot)) >= _excess(snapshot, now)
+
+
 def blocked_reason(snapshot: PoolSnapshot, possible: int, waiting: str, now: datetime) -> str:
     """Why the pool keeps too many VMs, or "", if `possible` of them can be deleted now. The others wait at a gate."""
-    excess = len(snapshot.counted) - snapshot.pool.spec.replicas - extra_vms(snapshot, now)
+    excess = _excess(snapshot, now)
     if excess <= possible:
         return ""
     too_many = f"{count_noun(excess, 'VM', 'is', 'are')} too many"
-    if len(candidates(snapshot)) >= excess:
+    if has_candidates(snapshot, now):
         return f"{too_many}, {possible} can be deleted now: {waiting}"
     match snapshot.pool.spec.scale_in_strategy.chosen:
         case ScaleInProactive():

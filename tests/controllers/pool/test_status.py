@@ -122,6 +122,14 @@ def test_conditions(observed: PoolSnapshot, kind: str, expected: tuple[str, str]
     assert (found and (found.status, found.reason)) == expected
 
 
+def test_scale_in_that_waits_names_the_disruption_budget() -> None:
+    down = (vm(n, ready=False, scale_in="Protect") for n in (2, 3))
+    found = condition(said(snapshot(a_pool(2, maxUnavailable=1), vm(1), *down)), "Progressing")
+    assert found is not None
+    message = "1 VM is too many, 0 can be deleted now: 1 VM is available, 1 must stay available, maxUnavailable is 1"
+    assert found.message == message
+
+
 @pytest.mark.parametrize(
     ("seconds", "message", "again_seconds"),
     [

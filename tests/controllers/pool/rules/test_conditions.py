@@ -14,7 +14,7 @@ from controllers.pool.rules.evictions import EVICTIONS
 from controllers.pool.rules.holds import holds
 from controllers.pool.rules.membership import MEMBERSHIP
 from controllers.pool.rules.outdated_disks import OUTDATED_DISKS
-from controllers.pool.rules.rule import Plan, Rule
+from controllers.pool.rules.rule import Rule
 from controllers.pool.rules.scale_in import SCALE_IN
 from controllers.pool.rules.stored_revisions import REVISIONS
 from controllers.pool.rules.stored_snapshots import SNAPSHOTS
@@ -242,18 +242,22 @@ def test_conditions_with_their_messages(
 
 
 @pytest.mark.parametrize(
-    ("blocked", "expected"),
+    ("observed", "status", "reason"),
     [
-        pytest.param("", ("ScaleInBlocked", "False", "NotBlocked", ""), id="scale-in goes on"),
+        pytest.param(snapshot(0, vm(1)), "False", "NotBlocked", id="scale-in goes on"),
+        pytest.param(snapshot(0, vm(1, scale_in="Protect")), "True", "NoCandidates", id="no VM may be deleted"),
         pytest.param(
-            "1 VM is too many",
-            ("ScaleInBlocked", "True", "NoCandidates", "1 VM is too many"),
-            id="scale-in is blocked",
+            snapshot(a_pool(2, maxUnavailable=1), vm(1), *(vm(n, ready=False, scale_in="Protect") for n in (2, 3))),
+            "True",
+            "WaitingForDisruptionBudget",
+            id="the VMs that may be deleted are the last that are available",
         ),
     ],
 )
-def test_the_condition_of_scale_in(blocked: str, expected: tuple[str, str, str, str]) -> None:
-    assert [outline(each) for each in SCALE_IN.conditions(snapshot(1), Plan(blocked=blocked), NOW)] == [expected]
+def test_the_condition_of_scale_in(observed: PoolSnapshot, status: str, reason: str) -> None:
+    found = plan(observed, NOW)
+    expected = "ScaleInBlocked", status, reason, found.blocked
+    assert [outline(each) for each in SCALE_IN.conditions(observed, found, NOW)] == [expected]
 
 
 def outline(each: Condition) -> tuple[str, str, str | None, str | None]:

@@ -249,7 +249,9 @@ def test_how_a_vm_is_restarted(strategy: str, asks: bool) -> None:
         ),
         pytest.param(four(vm(1, ready=False), old(2)), "3 VMs are in progress, maxUnavailable is 1", id="under way"),
         pytest.param(
-            four(begun(1), begun(2), vm(3), vm(4)), "3 VMs are available, 3 must stay available", id="available"
+            four(begun(1), begun(2), vm(3), vm(4)),
+            "3 VMs are available, 3 must stay available, maxUnavailable is 1",
+            id="available",
         ),
     ],
 )

@@ -159,7 +159,7 @@ def test_which_vms_are_deleted(observed: PoolSnapshot, expected: list[Any]) -> N
         ),
         pytest.param(
             snapshot(a_pool(3, maxUnavailable=1), *DOWN_AND_PROTECTED, vm(3), vm(4)),
-            "1 VM is too many, 0 can be deleted now: 2 VMs are available, 2 must stay available",
+            "1 VM is too many, 0 can be deleted now: 2 VMs are available, 2 must stay available, maxUnavailable is 1",
             id="those that could go are the last that are available",
         ),
         pytest.param(

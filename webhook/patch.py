@@ -5,7 +5,6 @@ therefore first tests the element's name, or the whole element if it has no name
 replaces or removes. If a test fails, the whole patch fails, so that no disk gets the address of another disk.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 from poolhouse.api.apimachinery.equality import is_unchanged
@@ -15,7 +14,9 @@ Operation = dict[str, Any]
 
 def diff(before: Any, after: Any) -> list[Operation]:
     """The operations that turn `before` into `after`; none for equal documents."""
-    return list(_changes(before, after, ""))
+    found: list[Operation] = []
+    _compare(before, after, "", found)
+    return found
 
 
 def same(one: Any, other: Any) -> bool:
@@ -29,21 +30,20 @@ def same(one: Any, other: Any) -> bool:
     return bool(one == other)
 
 
-def _changes(before: Any, after: Any, path: str) -> Iterator[Operation]:
+def _compare(before: Any, after: Any, path: str, found: list[Operation]) -> None:
+    """Adds the operations to `found`. Nested generators would pass on each operation once for each level."""
     if isinstance(before, dict) and isinstance(after, dict):
-        yield from _object_changes(before, after, path)
+        _compare_objects(before, after, path, found)
     elif isinstance(before, list) and isinstance(after, list) and len(before) <= len(after):
-        yield from _list_changes(before, after, path)
+        _compare_lists(before, after, path, found)
     elif not same(before, after):
-        yield from _guard(before, path)
-        yield {"op": "replace", "path": path, "value": after}
+        found += (*_guard(before, path), {"op": "replace", "path": path, "value": after})
 
 
-def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) -> Iterator[Operation]:
+def _compare_objects(before: dict[str, Any], after: dict[str, Any], path: str, found: list[Operation]) -> None:
     for key, value in before.items():
         if key not in after:
-            yield from _guard(value, path + _step(key))
-            yield {"op": "remove", "path": path + _step(key)}
+            found += (*_guard(value, path + _step(key)), {"op": "remove", "path": path + _step(key)})
     for key, value in after.items():
         given = before.get(key)
         if given is not None and (given is value or is_unchanged(given, value)):
@@ -51,34 +51,29 @@ def _object_changes(before: dict[str, Any], after: dict[str, Any], path: str) ->
         # `add` replaces a null too. Patch libraries disagree whether a null counts as present.
         if given is None:
             if value is not None or key not in before:
-                yield {"op": "add", "path": path + _step(key), "value": value}
+                found.append({"op": "add", "path": path + _step(key), "value": value})
         else:
-            yield from _changes(given, value, path + _step(key))
+            _compare(given, value, path + _step(key), found)
 
 
-def _list_changes(before: list[Any], after: list[Any], path: str) -> Iterator[Operation]:
+def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[Operation]) -> None:
     for index, value in enumerate(before):
         if is_unchanged(value, after[index]):
             continue
-        inner = list(_changes(value, after[index], f"{path}/{index}"))
-        if inner and isinstance(value, dict | list):
-            yield from _identity(value, f"{path}/{index}")
-        yield from inner
-    for value in after[len(before) :]:
-        yield {"op": "add", "path": path + "/-", "value": value}
+        start = len(found)
+        _compare(value, after[index], f"{path}/{index}", found)
+        if len(found) > start and isinstance(value, dict | list):
+            found[start:start] = _identity(value, f"{path}/{index}")
+    found += ({"op": "add", "path": path + "/-", "value": value} for value in after[len(before) :])
 
 
-def _identity(element: Any, path: str) -> Iterator[Operation]:
+def _identity(element: Any, path: str) -> list[Operation]:
     name = element.get("name") if isinstance(element, dict) else None
-    if isinstance(name, str):
-        yield {"op": "test", "path": path + "/name", "value": name}
-    else:
-        yield from _guard(element, path)
+    return [{"op": "test", "path": path + "/name", "value": name}] if isinstance(name, str) else _guard(element, path)
 
 
-def _guard(value: Any, path: str) -> Iterator[Operation]:
-    if _comparable(value):
-        yield {"op": "test", "path": path, "value": value}
+def _guard(value: Any, path: str) -> list[Operation]:
+    return [{"op": "test", "path": path, "value": value}] if _comparable(value) else []
 
 
 def _comparable(value: Any) -> bool:

@@ -15,11 +15,13 @@ from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Key
+from poolhouse.service.held_counter import HeldCounter
 
 log = logging.getLogger(__name__)
 
 MAX_WATCHES = 2000
-"""number of open streams; the applications of further claims are only asked in each period"""
+"""Number of open streams. The applications of further claims are only asked in each period. A namespace may have as
+many as are free: half of them, if it is alone. Those that end go to namespaces with fewer."""
 WATCH_SECONDS = 300.0
 """Longest life of a stream. A VM that has vanished with its node closes no connection."""
 
@@ -30,11 +32,14 @@ starts changes its status about a hundred times, so that it may happen to honest
 
 
 class ApplicationWatches:
-    def __init__(self, enqueue: Callable[[Key, float], None], clock: Callable[[], float]) -> None:
-        self._enqueue, self._clock = enqueue, clock
+    def __init__(
+        self, enqueue: Callable[[Key, float], None], clock: Callable[[], float], most: int = MAX_WATCHES
+    ) -> None:
+        self._enqueue, self._clock, self._most = enqueue, clock, most
         self._group: asyncio.TaskGroup | None = None
         self._followed: set[str] = set()
         """UIDs of claims"""
+        self._of_namespace = HeldCounter[str]()
         self._silent: set[str] = set()
         """UIDs of VMs whose agents offer no stream"""
 
@@ -46,6 +51,7 @@ class ApplicationWatches:
         finally:
             self._group = None
             self._followed.clear()
+            self._of_namespace.clear()
             self._silent.clear()
         raise AssertionError("the group ends only with an exception")
 
@@ -53,8 +59,9 @@ class ApplicationWatches:
         """Opens a stream unless the claim has one. Each answer is the health in the record, and enqueues the claim."""
         if self._group is None or claim.uid in self._followed or vm.uid in self._silent:
             return
-        if len(self._followed) < MAX_WATCHES:
+        if self._of_namespace[claim.namespace] < self._most - len(self._followed):
             self._followed.add(claim.uid)
+            self._of_namespace[claim.namespace] += 1
             self._group.create_task(self._watch(claim, vm, backend, record), name=f"watch {claim.name}")
 
     async def _watch(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
@@ -74,5 +81,6 @@ class ApplicationWatches:
             log.exception("claim %s/%s: the stream of its application has failed", claim.namespace, claim.name)
         finally:
             self._followed.discard(claim.uid)
+            self._of_namespace.release(claim.namespace)
             if not answers and len(self._silent) < MAX_WATCHES:
                 self._silent.add(vm.uid)

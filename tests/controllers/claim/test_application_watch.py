@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
@@ -102,6 +103,31 @@ async def test_an_agent_does_not_occupy_the_controllers_by_its_answers(pause: fl
     watches.follow(CLAIM, VM, cast(Backend, agents), record)
     await settled()
     assert agents.opened == (1 if pause == 1.0 else 2), "the next check opens it again"
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_the_streams_of_a_namespace_leave_some_for_others() -> None:
+    """Each of its claims may have one. An application that runs then shows its changes a period later."""
+    agents = Agents()
+    watches = ApplicationWatches(lambda key, after: None, lambda: 0.0, most=6)
+    running = asyncio.ensure_future(watches.run())
+    await settled()
+    opened = dict[str, int]()
+    for namespace in ("a", "b", "c", "d"):
+        before = agents.opened
+        for number in range(9):
+            claim = replace(CLAIM, namespace=namespace, uid=f"{namespace}-{number}")
+            watches.follow(claim, VM, cast(Backend, agents), ClaimRecord())
+        await settled()
+        opened[namespace] = agents.opened - before
+    assert opened == {"a": 3, "b": 2, "c": 1, "d": 0}
+    agents.answers.put_nowait(application_health({"phase": "Running"}))
+    agents.answers.put_nowait(None)
+    await settled()
+    watches.follow(replace(CLAIM, namespace="d"), VM, cast(Backend, agents), ClaimRecord())
+    await settled()
+    assert agents.opened == 7, "a stream that ends is another one's"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

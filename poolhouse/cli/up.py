@@ -19,6 +19,7 @@ from poolhouse.service.progress_bar import ProgressBar
 from poolhouse.stack.components import StackError
 from poolhouse.stack.lock import holder
 from poolhouse.stack.paths import StackPaths
+from poolhouse.stack.prerequisites import describe_full_disk
 from poolhouse.stack.processes import stop_stack
 from poolhouse.stack.services import SERVICES
 from poolhouse.stack.status_file import StackStatus, tail
@@ -231,6 +232,7 @@ def _status(paths: StackPaths) -> dict[str, Any]:
         found["kubeconfig"] = str(paths.kubeconfig)
         found["endpoints"] = _endpoints(paths)
         found["pools"] = _pools(paths)
+        found["message"] = describe_full_disk(paths)
     return found
 
 
@@ -259,7 +261,8 @@ def _table(found: dict[str, Any]) -> str:
         return f"no stack is running in {found['dir']}{why} (this is about the embedded stack: {hint})"
     down = [part["name"] for part in found.get("parts", []) if not part["ready"]]
     state = f"not ready: {', '.join(down)}" if found.get("phase") == "ready" and down else found.get("phase")
-    lines = [f"embedded stack in {found['dir']}: {state} (pid {found.get('pid')}, engine {found.get('engine')})", ""]
+    lines = [f"embedded stack in {found['dir']}: {state} (pid {found.get('pid')}, engine {found.get('engine')})"]
+    lines += [*filter(None, (found.get("message"),)), ""]
     lines.append(f"{'PART':26}{'PID':>8}  {'READY':7}{'RESTARTS':>8}")
     for part in found.get("parts", []):
         ready = "yes" if part["ready"] else "no"

@@ -5,13 +5,18 @@ import os
 import resource
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from poolhouse.stack.components import StackError
+from poolhouse.stack.paths import StackPaths
 
 MINIMUM_FREE_BYTES = 256 << 20
 """space for two write-ahead logs of etcd, 64 MiB each, and the data of a small pool"""
+FULL_BYTES = 128 << 20
+"""free space below which a full disk may be why a process has ended: etcd allocates 64 MiB before it needs them, and
+frees them when it ends"""
 MINIMUM_PROCESSES = 256
 """processes and threads: a stack without VMs has 60 on two cores, more on others, and its user has others"""
 SBIN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
@@ -24,13 +29,26 @@ def check_programs(wanted: tuple[str, ...], engine: str) -> None:
         raise StackError("\n".join(missing))
 
 
+def free_bytes(directory: Path) -> int:
+    return shutil.disk_usage(directory).free
+
+
 def check_disk_space(directory: Path, free: int | None = None) -> None:
     """Raises `StackError` if the disk has too little space for a first start, when etcd preallocates its log."""
-    free = shutil.disk_usage(directory).free if free is None else free
+    free = free_bytes(directory) if free is None else free
     if not (directory / "etcd" / "member").exists() and free < MINIMUM_FREE_BYTES:
         raise StackError(
             f"{directory} has {free >> 20} MiB free, and a stack needs {MINIMUM_FREE_BYTES >> 20}: use another --dir"
         )
+
+
+def describe_full_disk(paths: StackPaths, free: Callable[[Path], int] = free_bytes) -> str:
+    """Returns a sentence about a directory of the stack whose disk is nearly full, or nothing."""
+    with suppress(OSError):  # of a stack that has never started
+        for directory in (paths.dir, paths.shared):
+            if (left := free(directory)) < FULL_BYTES:
+                return f"the disk of {directory} has only {left >> 20} MiB free: delete files there"
+    return ""
 
 
 def check_processes(limit: int | None = None) -> None:

@@ -96,8 +96,9 @@ def run(
                 stack = Stack(options, programs, status, echo, progress)
             asyncio.run(stack.run(watch))
         except StackError as error:
-            status.set_phase("broken", str(error))
-            raise
+            broken = with_full_disk(str(error), paths)
+            status.set_phase("broken", broken)
+            raise StackError(broken) from None
         finally:
             clean_up(paths)
         status.set_phase("ended")
@@ -270,11 +271,18 @@ class Stack:
         if state.ready and not (before and before.ready):
             self._echo(f"{state.name} is ready")
         elif state.exit_code is not None and before and before.pid and not state.pid:
-            self._echo(f"{state.name} {state.end} and will be restarted; see {self._paths.log(state.name)}")
+            restart = f"{state.name} {state.end} and will be restarted; see {self._paths.log(state.name)}"
+            for line in with_full_disk(restart, self._paths).splitlines():
+                self._echo(line)
 
 
 def passed_variables(environment: Mapping[str, str]) -> dict[str, str]:
     return {k: v for k, v in environment.items() if k in PASSED_VARIABLES or k.startswith("POOLHOUSE_")}
+
+
+def with_full_disk(message: str, paths: StackPaths, free: Callable[[Path], int] = prerequisites.free_bytes) -> str:
+    """Adds a line about a full disk to a message about a component: its log often names another cause."""
+    return "\n".join(filter(None, (message, prerequisites.describe_full_disk(paths, free))))
 
 
 def setup_failure(error: ApiError) -> str:

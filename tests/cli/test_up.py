@@ -24,3 +24,9 @@ def test_the_first_line_says_whether_the_stack_is_ready(tmp_path: Path, phase: s
     found = {"dir": "stack", "running": True, "pid": 7, "engine": "qemu", "phase": phase, "parts": parts}
     table = _table({**found, "endpoints": {}, "pools": [], "kubeconfig": kubeconfig})
     assert table.splitlines()[0] == f"embedded stack in stack{said}"
+
+
+def test_a_running_stack_whose_disk_is_full_says_so(tmp_path: Path) -> None:
+    found = {"dir": "stack", "running": True, "pid": 7, "engine": "qemu", "phase": "ready", "message": "it is full"}
+    table = _table({**found, "endpoints": {}, "pools": [], "kubeconfig": tmp_path / "kubeconfig"})
+    assert table.splitlines()[1] == "it is full"

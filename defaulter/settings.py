@@ -90,9 +90,6 @@ class Settings(ServerSettings, IdentitySettings):
         unit="seconds",
         gt=0,
     )
-    spares: int = setting(
-        "POOLHOUSE_SPARE_WORKERS", 1, "Workers that are ready to replace one that ends, about 55 MB each.", ge=0
-    )
 
     @field_validator("worker_user")
     @classmethod
@@ -117,7 +114,6 @@ class Settings(ServerSettings, IdentitySettings):
         return WorkerLimits(
             workers=self.workers or max(2, min(4, len(os.sched_getaffinity(0)))),
             deadline_seconds=self.deadline_seconds,
-            spares=self.spares,
         )
 
 

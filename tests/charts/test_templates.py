@@ -687,6 +687,23 @@ def test_the_webhook_knows_the_certificate_of_api_servers(everything: list[Json]
     assert variables["POOLHOUSE_UNKNOWN_CALLERS"] == "refuse"
 
 
+def _env(documents: list[Json], deployment: str) -> dict[str, str]:
+    (container,) = _pod_templates(documents)[deployment]["spec"]["containers"]
+    return {each["name"]: each["value"] for each in container["env"] if "value" in each}
+
+
+def test_callers_without_a_certificate_are_limited_until_all_api_servers_show_one() -> None:
+    certificate = {"caBundle": "-----BEGIN CERTIFICATE-----\nMIIB\n", "unknownCallers": "limit"}
+    found = template({"webhook": {"apiServerCertificate": certificate}})
+    assert _env(found, "poolhouse-webhook")["POOLHOUSE_UNKNOWN_CALLERS"] == "limit"
+
+
+def test_a_machine_type_that_no_node_has_is_refused_where_the_values_say_so(rendered: list[Json]) -> None:
+    found = template({"defaulter": {"unavailableMachineTypes": "refuse"}})
+    assert _env(found, "poolhouse-defaulter")["POOLHOUSE_UNAVAILABLE_MACHINE_TYPES"] == "refuse"
+    assert _env(rendered, "poolhouse-defaulter")["POOLHOUSE_UNAVAILABLE_MACHINE_TYPES"] == "warn"
+
+
 def test_without_a_certificate_the_webhook_answers_everybody(rendered: list[Json]) -> None:
     (container,) = _pod_templates(rendered)["poolhouse-webhook"]["spec"]["containers"]
     assert not any(each["name"].startswith("POOLHOUSE_CLIENT") for each in container["env"])

@@ -279,8 +279,10 @@ class Api:
         field_selector: str | None = None,
         timeout_seconds: float,
         idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
+        opened: Callable[[], None] = lambda: None,
     ) -> AsyncGenerator[tuple[str, Json]]:
         """Type and object of each event after `resource_version`, with bookmarks. Use it in `contextlib.aclosing`.
+        `opened` is called when the API server has accepted the watch, which may be long before its first event.
 
         The watch ends when the server ends it, shortly after `timeout_seconds` at the latest, or after
         `idle_timeout_seconds` without an event. An interrupted stream or an ERROR event raises ApiError.
@@ -292,9 +294,8 @@ class Api:
             "timeoutSeconds": str(max(1, round(timeout_seconds))),
         } | _selectors(label_selector, field_selector)
         call = Request("watch", resource.plural, "GET", resource.path(namespace), query=query)
-        stream = self._transport.lines(
-            call, timeout_seconds=timeout_seconds + OVERTIME_SECONDS, idle_timeout_seconds=idle_timeout_seconds
-        )
+        end, idle = timeout_seconds + OVERTIME_SECONDS, idle_timeout_seconds
+        stream = self._transport.lines(call, timeout_seconds=end, idle_timeout_seconds=idle, opened=opened)
         async with aclosing(stream) as lines:
             async for line in lines:
                 yield _event(line, f"watch {resource.plural}", self.now)

@@ -207,6 +207,7 @@ class Reflector:
             label_selector=self._label_selector,
             field_selector=self._field_selector,
             timeout_seconds=seconds,
+            opened=self._contacted,
         )
         async with aclosing(events):
             async for kind, document in events:

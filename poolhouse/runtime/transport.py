@@ -9,7 +9,7 @@ import os
 import re
 import ssl
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -106,14 +106,15 @@ class Transport:
             return await self._read(request)
 
     async def lines(
-        self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float
+        self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float, opened: Callable[[], None]
     ) -> AsyncGenerator[bytes]:
-        """The lines of a stream, until its end, `timeout_seconds`, or `idle_timeout_seconds` without a line. Raises
-        `Unreachable` if the stream ends inside a line."""
+        """The lines of a stream, until its end, `timeout_seconds`, or `idle_timeout_seconds` without a line. Calls
+        `opened` when the server has accepted the request. Raises `Unreachable` if the stream ends inside a line."""
         loop = asyncio.get_running_loop()
         end = loop.time() + timeout_seconds
         # A deadline around a `yield` would also cancel the caller's code.
         async with _unreachable(request), self._open(request) as answer:
+            opened()
             while True:
                 try:
                     async with asyncio.timeout_at(min(end, loop.time() + idle_timeout_seconds)):

@@ -179,8 +179,9 @@ class MemoryTransport:
             raise Crashed
 
     async def lines(
-        self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float
+        self, request: Request, *, timeout_seconds: float, idle_timeout_seconds: float, opened: Callable[[], None]
     ) -> AsyncGenerator[bytes]:
+        opened()
         loop = asyncio.get_running_loop()
         query = dict(request.query or {})
         path = Path.parse(request.path)

@@ -102,6 +102,25 @@ async def test_a_watch_that_closes_after_one_event_is_not_a_hot_loop(server: Ser
     assert len(informer.store) == len(server.watches) >= 60, "the store keeps up at about two events a second"
 
 
+async def test_a_refusal_is_over_when_the_next_watch_is_accepted(server: Server, api: Api) -> None:
+    cluster = Cluster(server, thing("a", 1))
+
+    async def watch(request: Request) -> None:
+        if len(server.watches) == 1:
+            await request.answer(403, {"kind": "Status", "code": 403, "message": "the rights are not loaded yet"})
+            return
+        await request.begin()
+        await request.hang()
+
+    cluster.watch = watch  # type: ignore[method-assign]
+    informer = informer_of(api)
+    async with running(informer):
+        await asyncio.sleep(0.1)
+        assert "the rights are not loaded yet" in (informer.problem or "")
+        await asyncio.sleep(10)
+        assert informer.problem is None, "nothing happens in the cluster, and no bookmark has come"
+
+
 async def test_a_watch_resumes_after_a_reset(server: Server, api: Api) -> None:
     cluster = Cluster(server, thing("a", 1))
 

@@ -118,27 +118,45 @@ class _Thread:
 
     def __init__(self, name: str, budget_seconds: float) -> None:
         self.budget_seconds = budget_seconds
-        self._executor = ThreadPoolExecutor(1, thread_name_prefix=name)
+        self._name = name
         self._turns: FairSlots[str] = FairSlots(1, per_key=1)
+        self._start()
+
+    def _start(self) -> None:
+        # A list, because a reference of the thread to this object would keep the thread for ever.
+        self._started = started = list[threading.Thread]()
+        self._executor = ThreadPoolExecutor(
+            1, thread_name_prefix=self._name, initializer=lambda: started.append(threading.current_thread())
+        )
 
     async def run(self, tenant: str, function: Callable[[], Any]) -> tuple[Any, float]:
         """The result, and the processor time in seconds. Raises `PlanTooExpensive`. After a cancellation it waits until
         the call has ended."""
         async with self._turns.slot(tenant):
-            call = _Call(function)
-            running = asyncio.wrap_future(self._executor.submit(call))
-            try:
-                await self._watch(call, running, self.budget_seconds)
-                return running.result()
-            except _Interrupted:
-                raise PlanTooExpensive(self.budget_seconds) from None
-            except asyncio.CancelledError:
-                await self._watch(call, running, 0.0)
-                running.exception()  # asyncio would log one that nobody has seen
-                raise
+            while True:
+                if self._has_ended:
+                    self._executor.shutdown(wait=False)
+                    self._start()
+                call = _Call(function)
+                running = asyncio.wrap_future(self._executor.submit(call))
+                try:
+                    if await self._ends(call, running, self.budget_seconds):
+                        return running.result()
+                except _Interrupted:
+                    raise PlanTooExpensive(self.budget_seconds) from None
+                except asyncio.CancelledError:
+                    if await self._ends(call, running, 0.0):
+                        running.exception()  # asyncio would log one that nobody has seen
+                    raise
 
-    async def _watch(self, call: _Call, running: "asyncio.Future[tuple[Any, float]]", budget_seconds: float) -> None:
-        """Waits for the end of the call, and interrupts the call when it has used the budget."""
+    @property
+    def _has_ended(self) -> bool:
+        """Whether the thread has ended: an interrupt that is late may be raised in the code of the executor."""
+        return bool(self._started) and not self._started[0].is_alive()
+
+    async def _ends(self, call: _Call, running: "asyncio.Future[tuple[Any, float]]", budget_seconds: float) -> bool:
+        """Waits for the end of the call, and interrupts the call when it has used the budget. False if the thread has
+        ended before."""
         left = budget_seconds
         while True:
             if left <= 0:
@@ -146,7 +164,9 @@ class _Thread:
                 left = INTERRUPT_AGAIN_SECONDS
             ended, _ = await asyncio.wait({running}, timeout=max(left, MIN_WATCH_SECONDS))
             if ended:
-                return
+                return True
+            if self._has_ended:
+                return False
             left = budget_seconds - call.used_seconds
 
 

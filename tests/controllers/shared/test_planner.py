@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import pytest
 
-from controllers.shared.planner import Planner, PlanTooExpensive, _Call, _Interrupted
+from controllers.shared.planner import Planner, PlanTooExpensive, _Call, _interrupt, _Interrupted
 
 EXPENSIVE, CHEAP, OTHER = ("pool", ("a", "web")), ("pool", ("a", "db")), ("pool", ("b", "web"))
 
@@ -54,6 +54,23 @@ async def test_a_call_ends_when_its_budget_is_used(planner: Planner, function: C
     with pytest.raises(PlanTooExpensive, match=r"needs more than 0\.2 s of processor time"):
         await planner.run(EXPENSIVE, function)
     assert await planner.run(OTHER, sum, [1, 2]) == 3, "the threads go on"
+
+
+async def test_an_interrupt_that_ends_the_thread_loses_no_call(planner: Planner) -> None:
+    """It is raised in the code of the executor, when the thread looks for its next call."""
+    _interrupt(await planner.run(CHEAP, threading.get_ident))
+    assert await planner.run(OTHER, sum, [1, 2]) == 3
+
+
+async def test_a_call_can_be_cancelled_whose_thread_has_ended(planner: Planner) -> None:
+    planner = Planner([60])
+    _interrupt(await planner.run(CHEAP, threading.get_ident))
+    call = asyncio.create_task(planner.run(OTHER, sum, [1, 2]))
+    await asyncio.sleep(0)
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert await planner.run(OTHER, sum, [1, 2]) == 3
 
 
 async def test_an_expensive_object_begins_in_a_later_thread_until_it_is_cheap_again(planner: Planner) -> None:

@@ -98,14 +98,20 @@ def _unpack_packages(work: Path) -> None:
 
 
 def download(directory: Path, *packages: str) -> None:
+    command = ("apt-get", "download", *packages)
     try:
-        run_command(directory, "apt-get", "download", *packages)
-    except GuestImageUnavailable:
-        if os.geteuid() != 0:
-            raise
-        # A new machine may have no package lists yet.
-        run_command(directory, "apt-get", "update")
-        run_command(directory, "apt-get", "download", *packages)
+        try:
+            run_command(directory, *command)
+        except GuestImageUnavailable:
+            if os.geteuid() != 0:
+                raise
+            # A new machine may have no package lists yet. A failed update is seen only by the next download.
+            run_command(directory, "apt-get", "update")
+            run_command(directory, *command)
+    except GuestImageUnavailable as error:
+        raise GuestImageUnavailable(
+            f"{error}; make sure that `sudo apt-get update` works, or use --engine simulated"
+        ) from error
 
 
 def copy_files(root: Path, target: Path) -> None:
@@ -148,7 +154,8 @@ def run_command(cwd: Path, *command: str) -> str:
     except subprocess.CalledProcessError as error:
         # The last line of dpkg-deb says only that tar failed.
         last = error.stderr.strip().splitlines()[-2:] or ["no reason given"]
-        raise GuestImageUnavailable(f"{' '.join(command)}: {'; '.join(last)}") from error
+        shown = " ".join(command[:3]) + (" ..." if len(command) > 3 else "")
+        raise GuestImageUnavailable(f"{shown}: {'; '.join(last)}") from error
     except (OSError, subprocess.TimeoutExpired) as error:
         raise GuestImageUnavailable(str(error)) from error
     return done.stdout

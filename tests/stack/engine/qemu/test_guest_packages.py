@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from poolhouse.stack.engine.qemu.guest_image import MODULES
-from poolhouse.stack.engine.qemu.guest_packages import GuestImageUnavailable, copy_files, fill_cache, run_command
+from poolhouse.stack.engine.qemu.guest_packages import (
+    GuestImageUnavailable,
+    copy_files,
+    download,
+    fill_cache,
+    run_command,
+)
 
 KERNEL_DIR = "usr/lib/modules/6.12/kernel/drivers/virtio"
 
@@ -52,6 +58,19 @@ def test_a_cache_without_modules_is_filled_again(tmp_path: Path, monkeypatch: py
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(GuestImageUnavailable, match="apt-get"):
         fill_cache(tmp_path / "cache")
+
+
+def test_a_machine_without_package_lists_is_told_what_to_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text('#!/bin/sh\n[ "$1" = update ] || { echo "E: Unable to locate package b" >&2; exit 100; }\n')
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(GuestImageUnavailable) as error:
+        download(tmp_path, "a", "b")
+    assert str(error.value) == (
+        "apt-get download a ...: E: Unable to locate package b; "
+        "make sure that `sudo apt-get update` works, or use --engine simulated"
+    )
 
 
 def test_the_reason_of_a_failed_command_is_not_only_its_last_line(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """The view of a pool: what the controllers read from a VirtualMachinePool."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,6 +12,7 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.vm import disk_names
 from controllers.shared.vmi import ObjectView, text
+from poolhouse.api.apimachinery.int_or_percent import scaled_value
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec, PoolStatus
@@ -98,13 +98,8 @@ class Pool(ObjectView):
 
 
 def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable). Raises ValueError for an
-    invalid percentage."""
-    if isinstance(max_unavailable, int):
-        return max(1, max_unavailable)
-    if not max_unavailable.endswith("%"):
-        raise ValueError(f"maxUnavailable: {max_unavailable!r} is neither a number nor a percentage")
-    return max(1, math.floor(int(max_unavailable[:-1]) * replicas / 100))
+    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable)."""
+    return max(1, scaled_value(max_unavailable, replicas))
 
 
 def parse_pool(document: Json) -> Pool | InvalidPool:
@@ -113,11 +108,9 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
     status = parse_status(PoolStatus, document)
     try:
         spec = PoolSpec.model_validate(document.get("spec") or {})
-        limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
     except ValidationError as error:
         return InvalidSpec(*key, status, describe(error))
-    except ValueError as error:
-        return InvalidSpec(*key, status, f"spec.{error}")
+    limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
     created_at = metadata.get("creationTimestamp") or ""
     asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
     clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))

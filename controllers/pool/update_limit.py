@@ -6,7 +6,6 @@ are successful. The pool's status records the number of steps that are done, so 
 repeats nor skips a step.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -17,6 +16,7 @@ from controllers.pool.reasons import PoolReason
 from controllers.pool.revision_content import document_hash
 from controllers.pool.snapshot import PoolSnapshot, once
 from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.int_or_percent import scaled_value
 from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.kinds.pool import UpdateProgress
 from poolhouse.api.kinds.pool_strategies import UpdateProactive, UpdateStep
@@ -92,9 +92,7 @@ def hash_steps(steps: Sequence[UpdateStep]) -> str:
 
 def resolve(value: int | str, replicas: int) -> int:
     """A number or a percentage of VMs, rounded up like `maxSurge` of a Deployment, so that a step has at least one."""
-    if isinstance(value, int):
-        return min(value, replicas)
-    return math.ceil(int(value.removesuffix("%")) * replicas / 100)
+    return min(scaled_value(value, replicas, round_up=True), replicas)
 
 
 @once

@@ -7,9 +7,10 @@ from typing import Literal
 
 from controllers.shared.conditions import join_names
 from controllers.warmpool.actions import Action, DeleteVM, OrphanVM
-from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node, scaled_value
+from controllers.warmpool.snapshot import WarmPoolSnapshot, max_age, on_leaving_node
 from controllers.warmpool.warm_vm import WarmVM, why_unavailable
 from poolhouse.api.apimachinery.counting import count_noun
+from poolhouse.api.apimachinery.int_or_percent import scaled_value
 from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.api.kinds.warm_states import WarmState
 

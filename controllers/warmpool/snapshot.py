@@ -257,11 +257,3 @@ def max_age(pool: WarmPool, vm: WarmVM) -> float | None:
     if pool.spec.expiry is None or not pool.spec.expiry.max_age_seconds:
         return None
     return pool.spec.expiry.max_age_seconds * (1 - 0.1 * hash_fraction(vm.uid))
-
-
-def scaled_value(limit: int | str, replicas: int, *, round_up: bool = False) -> int:
-    """Converts a limit that is a number or a percentage of the replicas."""
-    if isinstance(limit, int):
-        return limit
-    exact = int(limit[:-1]) * replicas / 100
-    return math.ceil(exact) if round_up else math.floor(exact)

@@ -55,7 +55,7 @@ def assign_pci_addresses(
     nic_model: str,
     define: Define,
     *,
-    reads_back: bool = True,
+    reads_back: bool,
     ejectable: bool = False,
 ) -> Element:
     """The domain after virt-launcher's last define, or after one define if `ports` is None. Changes `domain`.

@@ -140,7 +140,7 @@ _KNOWN = (
 )
 
 
-def revision_spec(data: Json, drops: Iterable[str] = ()) -> Json:
+def revision_spec(data: Json, drops: Iterable[str]) -> Json:
     """The part of a spec that determines VMs, for the data of a ControllerRevision of KubeVirt."""
     found = Conversion(drops=tuple(drops), spec={"replicas": 0})
     _template(found, data)

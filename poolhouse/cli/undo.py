@@ -42,7 +42,7 @@ async def undo_update(
     api: Api,
     cluster: Cluster,
     pool: str,
-    number: int | None = None,
+    number: int | None,
     *,
     restore_snapshots: bool = False,
     dry_run: bool = False,

@@ -143,7 +143,7 @@ def _complete(document: Json) -> str:
 
 
 @again_if_changed
-async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None = None) -> str:
+async def promote_update(api: Api, cluster: Cluster, pool: str, *, full: bool = False, step: int | None) -> str:
     """Ends the present step of an update, or all, or the steps up to this one. Returns which was the last."""
     from controllers.pool.update_limit import ALL
     from poolhouse.api.kinds import meta

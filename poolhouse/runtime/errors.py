@@ -139,7 +139,7 @@ CLASSES: dict[int, type[ApiError]] = {
 
 
 def error_from_status(
-    status: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None, now: datetime, call: str = ""
+    status: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None, now: datetime, call: str
 ) -> ApiError:
     """The error of a `Status` object in a response or a watch event."""
     number = code or _number(status.get("code")) or 500

@@ -90,7 +90,7 @@ class Expectations(Generic[O]):
     def deletion_observed(self, owner: O, uid: str) -> None:
         self._fulfil(owner, deletes=(uid,))
 
-    def write_failed(self, owner: O, *, creates: Iterable[str] = (), deletes: Iterable[str] = ()) -> None:
+    def write_failed(self, owner: O, *, creates: Iterable[str], deletes: Iterable[str] = ()) -> None:
         """Removes the expectations of writes that were refused or not sent."""
         self._fulfil(owner, creates, deletes)
 

@@ -45,7 +45,7 @@ POD_CONTROLLERS = (
 
 
 def control_plane_components(
-    programs: Programs, paths: StackPaths, ports: dict[str, int], *, pods: bool = False
+    programs: Programs, paths: StackPaths, ports: dict[str, int], *, pods: bool
 ) -> tuple[Component, ...]:
     """With `pods`, the control plane also creates, schedules and evicts Pods."""
     controllers = (*CONTROLLERS, *(POD_CONTROLLERS if pods else ()))

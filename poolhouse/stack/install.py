@@ -70,7 +70,7 @@ INVALID_POOL = {
 """The API server's error for this pool shows whether the webhook or only the CRD's schema refused the pool."""
 
 
-async def install_kinds(api: Api, node: str = "") -> None:
+async def install_kinds(api: Api, node: str) -> None:
     """Installs all that needs no running service. Returns when the API server serves every kind. `node` is the name of
     the virtual node, if there is one."""
     definitions = crds([*await installable_kinds(api), *kubevirt.KUBEVIRT_KINDS])

@@ -69,8 +69,8 @@ def service_components(
     wanted: tuple[str, ...],
     engine: str,
     nodes: tuple[Component, ...],
-    virtual_node: str = "",
-    guest_agent: bool = False,
+    virtual_node: str,
+    guest_agent: bool,
 ) -> tuple[Component, ...]:
     """Returns the wanted services and the nodes. A service waits for few others, because its imports take a second.
     `virtual_node` is the name of the virtual node, if there is one. With `guest_agent`, QEMU's guests run an agent."""

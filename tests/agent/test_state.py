@@ -38,10 +38,10 @@ def ended(app: Application, state: ApplicationState, name: str, code: int, now: 
     return states.exited(app, found, state, End(code, now, state.of(found).started_at))
 
 
-def all_started(app: Application, now: float = NOW) -> ApplicationState:
-    state = states.launched(app, now)
+def all_started(app: Application) -> ApplicationState:
+    state = states.launched(app, NOW)
     for each in app.containers:
-        state = started(app, state, each.name, now)
+        state = started(app, state, each.name, NOW)
     return state
 
 

@@ -50,10 +50,10 @@ STEPS: tuple[Json, ...] = ({"setReplicas": "1%"}, {"setReplicas": "10%"}, {"setR
 """as in tests.bench.rollout"""
 
 
-def in_turns(pools: int, turns: int = 10) -> Iterator[range]:
+def in_turns(pools: int) -> Iterator[range]:
     """Yields the numbers of the first pool, and then of the others in about ten turns."""
     yield range(1)
-    size = max(1, (pools - 1) // turns)
+    size = max(1, (pools - 1) // 10)
     yield from (range(first, min(first + size, pools)) for first in range(1, pools, size))
 
 

@@ -20,8 +20,8 @@ def warm_pool(name: str = "web", **spec: Any) -> Json:
     return manifest(WARM_POOLS, name, {"template": {"spec": warm_machine()}, **spec})
 
 
-def ec2_pool(name: str = "mac", *, spec: Json | None = None, **ec2: Any) -> Json:
-    document = warm_pool(name, ec2={"imageID": "ami-1", **ec2}, **(spec or {}))
+def ec2_pool(*, spec: Json | None = None, **ec2: Any) -> Json:
+    document = warm_pool("mac", ec2={"imageID": "ami-1", **ec2}, **(spec or {}))
     del document["spec"]["template"]
     return document
 

@@ -300,9 +300,9 @@ async def test_probes_take_a_hung_pod_out_of_service_and_restart_it(two_nodes: L
     await until(lambda: _state(api, hung), (1, True))
 
 
-async def _consecutive_defaults(api: Api, count: int = 5) -> bool:
-    """Whether several VMs in a row get defaults. If the hung pod were asked, about half of them would not."""
-    for _ in range(count):
+async def _consecutive_defaults(api: Api) -> bool:
+    """Whether five VMs in a row get defaults. If the hung pod were asked, about half of them would not."""
+    for _ in range(5):
         made = await api.create(VMS, vm("while-one-hangs"), dry_run=True)
         if "machine" not in made["spec"]["template"]["spec"]["domain"]:
             return False

@@ -39,5 +39,5 @@ class LoggedStatus(StatusModel):
     writes them together with other changes of the status. `kubectl poolhouse why` shows them."""
 
 
-def vm_reference(name: str, uid: str = "") -> str:
+def vm_reference(name: str, uid: str) -> str:
     return f"{name}/{uid[:UID_LENGTH]}" if uid else name

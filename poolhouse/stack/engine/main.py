@@ -181,7 +181,7 @@ async def simulated_agents(settings: Settings, informers: Informers, addresses: 
     await SimulatedAgents(informers, addresses).serve(settings.agent_proxy)
 
 
-def simulated_backend(settings: Settings, addresses: GuestAddresses | None = None) -> Backend:
+def simulated_backend(settings: Settings, addresses: GuestAddresses) -> Backend:
     delays = Delays(settings.defaults_seconds, settle_seconds=2.0, vm_settle_seconds=5.0)
     simulated = SimulatedHypervisor(addresses), SimulatedImporter(), SimulatedSnapshots()
     return Backend(*simulated, NodeHardware(), lambda node: None, delays)

@@ -50,7 +50,7 @@ def disk_kind(disk: Json) -> str:
     return next((kind for kind in ("disk", "cdrom", "lun") if disk.get(kind) is not None), "disk")
 
 
-def new_vmi(vm: Json, template_hash: str, *, paused: bool = False) -> Json:
+def new_vmi(vm: Json, template_hash: str, *, paused: bool) -> Json:
     """Returns a new VMI that the VM controls, with the VM's name and template."""
     metadata, template = vm["metadata"], vm["spec"]["template"]
     inner, spec = template.get("metadata") or {}, dict(template.get("spec") or {})

@@ -50,7 +50,7 @@ def kvm_works(guest: GuestImage, cache: Path, uid: int | None = None) -> bool:
     return works
 
 
-def guest_boots(guest: GuestImage, accelerator: str, seconds: float, uid: int | None = None) -> bool:
+def guest_boots(guest: GuestImage, accelerator: str, seconds: float, uid: int | None) -> bool:
     command = [
         "qemu-system-x86_64",
         *("-machine", f"q35,accel={accelerator}", "-m", "128", "-nodefaults", "-display", "none", "-no-reboot"),

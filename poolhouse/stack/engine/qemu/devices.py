@@ -43,7 +43,7 @@ def plan_devices(running: str, vmi: Json, files: Mapping[str, VolumeFile], pendi
     return DeviceChanges(tuple(str(etree.tostring(each, encoding="unicode")) for each in gone), tuple(attach))
 
 
-def read_devices(running: str, problem: str = "") -> DeviceReport:
+def read_devices(running: str, problem: str) -> DeviceReport:
     disks = {
         name: str(target.get("dev"))
         for name, disk in _devices(running, "disk").items()

@@ -73,8 +73,12 @@ def retain(observed: Observed, target: Json) -> Iterator[Write]:
             continue
         if metadata.get("deletionTimestamp") or at(metadata, "labels", meta.KEPT_BY):
             continue
-        body = {"metadata": {**identity(metadata), "labels": {meta.KEPT_BY: uid, meta.KEPT_FOR: vm}}}
-        yield Write("patch", PVCS, metadata["name"], f"retain it for {vm}", body)
+        yield retain_disk(metadata, uid, vm)
+
+
+def retain_disk(claim: Json, pool_uid: str, vm: str) -> Write:
+    body = {"metadata": {**identity(claim), "labels": {meta.KEPT_BY: pool_uid, meta.KEPT_FOR: vm}}}
+    return Write("patch", PVCS, claim["name"], f"retain it for {vm}", body)
 
 
 def _has_other_owner(claim: Json) -> bool:

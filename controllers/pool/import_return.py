@@ -16,8 +16,7 @@ Until phase 6, `keep_pool` of `import_return_undo` plans that the pool stays.
 """
 
 from controllers.pool.import_return_check import check_return
-from controllers.pool.import_return_members import return_disks, return_vms
-from controllers.pool.import_return_revisions import create_revisions
+from controllers.pool.import_return_objects import create_revisions, return_disks, return_vms
 from controllers.pool.import_steps import (
     CannotImport,
     Observed,

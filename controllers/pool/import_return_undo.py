@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from controllers.pool.import_members import adopt, label_vmis
+from controllers.pool.import_members import adopt, label_vmis, retain_disk
 from controllers.pool.import_steps import (
     CannotImport,
     Observed,
@@ -15,7 +15,7 @@ from controllers.pool.import_steps import (
 from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 
 
 def keep_pool(observed: Observed) -> list[Write] | Wait:
@@ -58,5 +58,4 @@ def _disks(observed: Observed, uid: str, data: Json) -> Iterator[Write]:
         vm = data["disks"].get(metadata["name"])
         if vm is None or metadata.get("deletionTimestamp") or at(metadata, "labels", meta.KEPT_BY):
             continue
-        body = {"metadata": {**identity(metadata), "labels": {meta.KEPT_BY: uid, meta.KEPT_FOR: vm}}}
-        yield Write("patch", PVCS, metadata["name"], f"retain it for {vm}", body)
+        yield retain_disk(metadata, uid, vm)

@@ -1,22 +1,24 @@
-"""The VMs, VMIs and disks of an imported pool that goes back to KubeVirt."""
+"""The ControllerRevisions, VMs, VMIs and disks of an imported pool that goes back to KubeVirt."""
 
 from collections.abc import Iterator
 
-from controllers.pool.import_return_check import next_revision, our_revision
+from controllers.pool.import_return_check import next_revision, our_revision, stale_revisions
 from controllers.pool.import_steps import (
     CannotImport,
     Observed,
     Write,
     change_controller,
+    create_revision,
     identity,
     kubevirt_owner,
     vmis,
     with_controller,
 )
 from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL
+from poolhouse.api.apimachinery.owner_references import controller_of
 from poolhouse.api.apimachinery.unstructured import Json, at
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.resource import PVCS, VMIS
+from poolhouse.runtime.resource import CONTROLLER_REVISIONS, PVCS, VMIS
 
 _LABELS = (meta.POOL, meta.REVISION)
 _ANNOTATIONS = (
@@ -32,6 +34,24 @@ _ANNOTATIONS = (
 """what Poolhouse notes on a VM of a pool"""
 _DISK_LABELS = (meta.KEPT_BY, meta.KEPT_FOR, meta.DISK_TEMPLATE)
 _DISK_ANNOTATIONS = (meta.RETAINED_AT, meta.USED_AT)
+
+
+def create_revisions(observed: Observed, source: Json, data: Json) -> Iterator[Write]:
+    """Deletes what KubeVirt's earlier pool has left, and creates the revisions of the new one."""
+    for each in stale_revisions(observed):
+        why = "KubeVirt would take it for the template of a later generation"
+        yield Write("delete", CONTROLLER_REVISIONS, each["metadata"]["name"], why, {}, each["metadata"]["uid"])
+    owner = kubevirt_owner(source)
+    known = {each["metadata"]["name"]: each for each in observed.revisions}
+    for label, each in sorted(data["revisions"].items(), key=lambda entry: int(entry[1]["revision"])):
+        name = each["name"]
+        if (found := known.get(name)) is not None:
+            if (controller_of(found) or {}).get("uid") == owner["uid"]:
+                continue
+            yield Write("delete", CONTROLLER_REVISIONS, name, "a way back has left it", {}, found["metadata"]["uid"])
+        # KubeVirt compares this template with that of the pool, as the API server has stored it.
+        template, why = each["data"] or source["spec"], f"the template of revision {label}"
+        yield create_revision(observed, name, template, why, number=each["revision"], owner=owner)
 
 
 def return_vms(observed: Observed, target: Json, source: Json, data: Json) -> Iterator[Write]:

@@ -78,7 +78,7 @@ class Page:
 
 
 @dataclass(frozen=True)
-class Listing:
+class ObjectList:
     """A list of objects for one file."""
 
     file: str
@@ -134,7 +134,7 @@ async def collect(api: Api, say: Callable[[str], None], *, in_pods: bool = True)
     pages: list[Page] = []
     problems: list[str] = []
     home = await _service_namespace(api)
-    for each in _listings(home):
+    for each in _object_lists(home):
         say(f"reading {each.file.removesuffix('.yaml')}")
         try:
             items, _ = await api.list(each.resource, each.namespace, label_selector=each.label)
@@ -174,7 +174,7 @@ async def _service_namespace(api: Api) -> str:
     return min((each["metadata"]["namespace"] for each in found), default=meta.NAMESPACE)
 
 
-def _listings(home: str) -> Iterator[Listing]:
+def _object_lists(home: str) -> Iterator[ObjectList]:
     from poolhouse.api.kinds import KINDS, kubevirt, meta
     from poolhouse.runtime.resource import Resource
 
@@ -182,27 +182,29 @@ def _listings(home: str) -> Iterator[Listing]:
         return Resource(group, version, plural, plural, namespaced=namespaced)
 
     for kind in KINDS:
-        yield Listing(f"{kind.plural}.yaml", Resource.of(kind))
+        yield ObjectList(f"{kind.plural}.yaml", Resource.of(kind))
     for kind, warm in ((kubevirt.VM, meta.WARM_STATE), (kubevirt.VMI, meta.WARM_POOL)):
         where = Resource.of(kind)
-        yield Listing(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
-        yield Listing(f"{kind.plural}-warm.yaml", where, label=warm)
+        yield ObjectList(f"{kind.plural}-of-pools.yaml", where, label=meta.POOL)
+        yield ObjectList(f"{kind.plural}-warm.yaml", where, label=warm)
     instances = Resource.of(kubevirt.VMI)
-    yield Listing(f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
-    yield Listing("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
-    yield Listing("retained-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
-    yield Listing("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
-    yield Listing("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=meta.OURS)
-    yield Listing("pods.yaml", resource("", "v1", "pods"), namespace=home, label=meta.OURS)
-    yield Listing("leases.yaml", resource("coordination.k8s.io", "v1", "leases"), namespace=home)
+    yield ObjectList(
+        f"{instances.plural}-of-replica-sets.yaml", instances, controller="VirtualMachineInstanceReplicaSet"
+    )
+    yield ObjectList("revisions.yaml", resource("apps", "v1", "controllerrevisions"), label=meta.POOL)
+    yield ObjectList("retained-disks.yaml", resource("", "v1", "persistentvolumeclaims"), label=meta.KEPT_BY)
+    yield ObjectList("migrations.yaml", resource("kubevirt.io", "v1", "virtualmachineinstancemigrations"))
+    yield ObjectList("deployments.yaml", resource("apps", "v1", "deployments"), namespace=home, label=meta.OURS)
+    yield ObjectList("pods.yaml", resource("", "v1", "pods"), namespace=home, label=meta.OURS)
+    yield ObjectList("leases.yaml", resource("coordination.k8s.io", "v1", "leases"), namespace=home)
     for group, plural in (
         ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
         ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
         ("apiextensions.k8s.io", "customresourcedefinitions"),
     ):
         where = resource(group, "v1", plural, namespaced=False)
-        yield Listing(f"{plural}.yaml", where, label=meta.OURS)
-    yield Listing("events.yaml", resource("events.k8s.io", "v1", "events"))
+        yield ObjectList(f"{plural}.yaml", where, label=meta.OURS)
+    yield ObjectList("events.yaml", resource("events.k8s.io", "v1", "events"))
 
 
 async def _log(api: Api, pods: Resource, namespace: str, name: str) -> Page:

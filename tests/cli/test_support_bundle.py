@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from poolhouse.api.apimachinery.unstructured import Json
-from poolhouse.cli.support_bundle import REDACTED, Listing, collect, redacted, support_bundle
+from poolhouse.cli.support_bundle import REDACTED, ObjectList, collect, redacted, support_bundle
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.resource import Resource
@@ -180,7 +180,7 @@ def test_vmis_of_replica_sets_are_found_by_their_controller() -> None:
         return {"metadata": {"ownerReferences": [{"kind": kind, "controller": controller}]}}
 
     instances = Resource("kubevirt.io", "v1", "virtualmachineinstances", "VirtualMachineInstance")
-    of_sets = Listing("x.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
+    of_sets = ObjectList("x.yaml", instances, controller="VirtualMachineInstanceReplicaSet")
     assert of_sets.includes(made_by("VirtualMachineInstanceReplicaSet"))
     assert not of_sets.includes(made_by("VirtualMachineInstanceReplicaSet", controller=False))
     assert not of_sets.includes(made_by("VirtualMachine"))

@@ -275,7 +275,7 @@ class Console:
 
     async def _act(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
         values = await web.form(request, self._frame.max_body_bytes)
-        back = object_path(short, "" if namespace == "-" else namespace, name)
+        back = object_path(short, namespace, name)
         try:
             found, target = await self._target(act, short, namespace, name)
             # A loss that has changed since the user was asked is asked about again.
@@ -283,31 +283,29 @@ class Console:
                 # The question has an address of its own, so that a browser can return to it.
                 return RedirectResponse(f"{self.root}/act/{found.name}{back}{with_query(values)}", 303)
             done = await acts.perform(self._context.state.api, self._context.cluster, found, target, values)
-        except Missing as error:
-            return self._text(404, "Not found", str(error))
         except WouldDelete as error:
             return HTMLResponse(await self._html(self._confirmation(found, target, values, error.consequence, back)))
-        except Failed as error:
-            return self._back(back, error.format_message(), failed=True)
-        except ApiError as error:
-            return self._back(back, with_namespace(error), failed=True)
+        except (Missing, Failed, ApiError) as error:
+            return self._refused(error, back)
         return self._back(back, done.message, made=done.made)
 
     async def _confirm(self, request: Request, act: str, short: str, namespace: str, name: str) -> Response:
         """The question whether to do an act that destroys something."""
         values = dict(request.query_params)
-        back = object_path(short, "" if namespace == "-" else namespace, name)
+        back = object_path(short, namespace, name)
         try:
             found, target = await self._target(act, short, namespace, name)
             lost = found.destroys(target, values)
             preview = await self._preview(found, target, values)
-        except Missing as error:
-            return self._text(404, "Not found", str(error))
-        except Failed as error:
-            return self._back(back, error.format_message(), failed=True)
-        except ApiError as error:
-            return self._back(back, with_namespace(error), failed=True)
+        except (Missing, Failed, ApiError) as error:
+            return self._refused(error, back)
         return HTMLResponse(await self._html(self._confirmation(found, target, values, lost, back, preview)))
+
+    def _refused(self, error: Missing | Failed | ApiError, back: str) -> Response:
+        if isinstance(error, Missing):
+            return self._text(404, "Not found", str(error))
+        message = error.format_message() if isinstance(error, Failed) else with_namespace(error)
+        return self._back(back, message, failed=True)
 
     async def _preview(self, act: Act, target: Target, values: Mapping[str, str]) -> Json | None:
         """What the act would do, for the question whether to do it. None if the act does not foresee it."""

@@ -83,33 +83,36 @@ def _size(text: str) -> int:
     return value
 
 
+def _boolean(text: str) -> bool:
+    return {"true": True, "false": False}[text.lower()]
+
+
 _seconds = _number(float, 999_999)
 _fault = {"": None, "none": None, **{fault: fault for fault in FAULTS}}.__getitem__
-_boolean = {"true": True, "false": False}.__getitem__
 
-SETTINGS: Mapping[str, tuple[str, Callable[[str], Any], str]] = {
-    "start-seconds": ("start_seconds", _seconds, "a number of seconds"),
-    "stop-seconds": ("stop_seconds", _seconds, "a number of seconds"),
-    "fail-rate": ("fail_rate", _number(float, 1), "a number from 0 to 1"),
-    "fail": ("fail", _fault, "one of " + ", ".join(FAULTS)),
-    "fail-times": ("fail_times", _number(int, 2**31), "a whole number"),
-    "crash-seconds": ("crash_seconds", _seconds, "a number of seconds"),
-    "agent": ("agent", lambda text: _boolean(text.lower()), "true or false"),
-    "seed": ("seed", str, "any text"),
-    "retry-seconds": ("retry_seconds", _seconds, "a number of seconds"),
-    "node-lost-seconds": ("node_lost_seconds", _seconds, "a number of seconds"),
-    "service-seconds": ("service_seconds", _seconds, "a number of seconds"),
-    "reboot-seconds": ("reboot_seconds", _seconds, "a number of seconds"),
-    "application": ("application", lambda text: _boolean(text.lower()), "true or false"),
-    "application-seconds": ("application_seconds", _seconds, "a number of seconds"),
-    "application-exit-code": ("application_exit_code", _number(int, 255), "a number from 0 to 255"),
-    "snapshot-seconds": ("snapshot_seconds", _seconds, "a number of seconds"),
-    "snapshot-fails": ("snapshot_fails", lambda text: _boolean(text.lower()), "true or false"),
-    "launcher-pods": ("launcher_pods", lambda text: _boolean(text.lower()), "true or false"),
-    "dirty-memory": ("dirty_memory", _size, "a quantity of memory such as 32Mi"),
-    "linux": ("linux", lambda text: _boolean(text.lower()), "true or false"),
+SETTINGS: Mapping[str, tuple[Callable[[str], Any], str]] = {
+    "start-seconds": (_seconds, "a number of seconds"),
+    "stop-seconds": (_seconds, "a number of seconds"),
+    "fail-rate": (_number(float, 1), "a number from 0 to 1"),
+    "fail": (_fault, "one of " + ", ".join(FAULTS)),
+    "fail-times": (_number(int, 2**31), "a whole number"),
+    "crash-seconds": (_seconds, "a number of seconds"),
+    "agent": (_boolean, "true or false"),
+    "seed": (str, "any text"),
+    "retry-seconds": (_seconds, "a number of seconds"),
+    "node-lost-seconds": (_seconds, "a number of seconds"),
+    "service-seconds": (_seconds, "a number of seconds"),
+    "reboot-seconds": (_seconds, "a number of seconds"),
+    "application": (_boolean, "true or false"),
+    "application-seconds": (_seconds, "a number of seconds"),
+    "application-exit-code": (_number(int, 255), "a number from 0 to 255"),
+    "snapshot-seconds": (_seconds, "a number of seconds"),
+    "snapshot-fails": (_boolean, "true or false"),
+    "launcher-pods": (_boolean, "true or false"),
+    "dirty-memory": (_size, "a quantity of memory such as 32Mi"),
+    "linux": (_boolean, "true or false"),
 }
-"""field, parser and allowed values of each annotation or ConfigMap key"""
+"""parser and allowed values of each annotation or ConfigMap key, which is named like its field"""
 
 
 def parse_faults(layers: Iterable[Iterable[tuple[str, str]]]) -> tuple[Faults, tuple[str, ...]]:
@@ -120,9 +123,9 @@ def parse_faults(layers: Iterable[Iterable[tuple[str, str]]]) -> tuple[Faults, t
             if key not in SETTINGS:
                 problems.append(f"{key}: unknown setting; the settings are {', '.join(SETTINGS)}")
                 continue
-            field, parse, allowed = SETTINGS[key]
+            parse, allowed = SETTINGS[key]
             try:
-                faults = replace(faults, **{field: parse(text)})
+                faults = replace(faults, **{key.replace("-", "_"): parse(text)})
             except (ValueError, KeyError):
                 problems.append(f"{key}: Invalid value: {text!r}: must be {allowed}")
     return faults, tuple(problems)

@@ -201,7 +201,7 @@ class MigrationController:
 
         async def switched() -> None:
             nonlocal state
-            state = plan.switched_state(state, settings.at_timeout)
+            state = {**state, "mode": settings.at_timeout}
             if settings.at_timeout == "PostCopy":
                 note = f"The VMI runs on {target}, and its memory follows."
                 self._emit(vmi, "Normal", EngineReason.POST_COPY, note)

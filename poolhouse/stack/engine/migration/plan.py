@@ -175,11 +175,6 @@ def started_state(vmi: VMI, migration: Migration, target: str, settings: Migrati
     return {**state, "migrationPolicyName": settings.policy} if settings.policy else state
 
 
-def switched_state(state: Json, mode: str | None) -> Json:
-    """Returns the migrationState after the switch to post-copy, or after the guest is paused."""
-    return {**state, "mode": mode}
-
-
 def finished_state(state: Json, now: datetime, outcome: Outcome) -> Json:
     """Returns the migrationState of a migration that has ended."""
     done = {**state, "endTimestamp": format_time(now), "completed": True}

@@ -7,10 +7,8 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import TakeSnapshot
-from controllers.pool.apply import PoolOutcome
 from controllers.pool.events import PoolEvents
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot
 from controllers.pool.writes.context import Writing
@@ -20,8 +18,8 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from tests.controllers.pool.builders import a_pool, vm
+from tests.controllers.pool.controlled import controlled
 from tests.controllers.pool.test_apply import play
-from tests.controllers.pool.test_controller import FakeWriter, controlled
 from tests.histories.world import HERE, World
 
 ASKED = VMSnapshot("default", "before", "s", "web", "web-1", "u-web-1", "r1", update=1)
@@ -58,7 +56,7 @@ def test_a_snapshot_is_reported_when_it_is_taken(
     old: VMSnapshot | None, new: VMSnapshot, leads: bool, told: list[tuple[str, str]]
 ) -> None:
     recorder = Recorder()
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     controller.writer.events = recorder.events
     if leads:
         controller.records.memory(controller.stores.pools.all()[0])
@@ -73,7 +71,7 @@ def test_a_snapshot_is_reported_when_it_is_taken(
 @pytest.mark.parametrize("later", [True, False], ids=["another pool has its name", "its name is free"])
 def test_the_writes_of_a_deleted_pool_are_shown(old: VMSnapshot | None, new: VMSnapshot | None, later: bool) -> None:
     """Another pool with the names of its disks waits for them."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     of_the_deleted = vm(1, owner_uid="u-deleted")
     controller.stores.vms.put(of_the_deleted.key, of_the_deleted)
     if not later:
@@ -86,7 +84,7 @@ def test_the_writes_of_a_deleted_pool_are_shown(old: VMSnapshot | None, new: VMS
 
 def test_a_vm_that_a_list_shows_in_place_of_another_is_a_new_one() -> None:
     """The watch has missed the deletion of the former one, and the creation."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     former, disk = vm(2, disks=("root-0123456789-2",)), ("default", "root-0123456789-2")
     controller.stores.collected.add(disk)
     controller.changes.vm_changed(lambda key, seconds: None, former, vm(2, uid="u-later", disks=former.disks))

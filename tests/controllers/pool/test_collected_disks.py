@@ -10,7 +10,6 @@ import pytest
 from controllers.pool.actions import Restart
 from controllers.pool.collected_disks import find_collected, is_complete
 from controllers.pool.data_volumes import DiskState
-from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.revision_content import content
 from controllers.pool.revisions import current_revision
@@ -20,6 +19,7 @@ from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import Key, Resource
 from tests.controllers.pool.builders import NOW, a_pool, vm, vmi
+from tests.controllers.pool.stores import observe_pool, put
 
 Json = dict[str, Any]
 NEW = ("default", "root-0123456789-1")
@@ -75,13 +75,7 @@ def observed(state: DiskState, *collected: Key) -> tuple[Stores, PoolSnapshot]:
     hashes = {"disk_templates": f"root={dict(revision.disks)['root']}", "replaced_disks": "root-1=h1"}
     run = vmi("web-1", revision="r0", disks=("root-1",))
     one = vm(1, revision=revision.label, disks=(NEW[1],), vmi=run, **hashes)
-    stores.pools.put(pool.key, pool)
-    stores.revisions.stored.put(("default", revision.name), revision)
-    stores.vms.put(one.key, one)
-    stores.vmis.put(one.key, run)
-    found = observe(stores, pool.key, synced=True, failure=None, burst=250)
-    assert isinstance(found, PoolSnapshot)
-    return stores, found
+    return stores, observe_pool(put(stores, pool, revision, one), pool)
 
 
 @pytest.mark.parametrize(

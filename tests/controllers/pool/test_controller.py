@@ -1,4 +1,4 @@
-"""What is remembered of what was done, and of what was not."""
+"""The reconciles of a pool: what leads to them, and what the controller remembers from one to the next."""
 
 from __future__ import annotations
 
@@ -11,96 +11,44 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controllers.pool.actions import Heal
-from controllers.pool.apply import PoolOutcome, PoolWriter
+from controllers.pool.apply import PoolOutcome
 from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS, Enqueue, PoolChanges
-from controllers.pool.controller import PoolController
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_writers import PAUSE_SECONDS, WAKE_SECONDS, DiskWriters
 from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
-from controllers.pool.metrics import PoolMetrics
-from controllers.pool.pools import POOLS, Pool
+from controllers.pool.pools import Pool
 from controllers.pool.rules.rule import Plan
 from controllers.pool.snapshot import PoolSnapshot
-from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import VMSnapshot
 from controllers.sets.write_batches import WriteBatches
 from controllers.shared.planner import Planned, PlanTooExpensive
 from controllers.shared.sources import Node
-from controllers.shared.status_writer import LastWrite, StatusWriter, View
-from controllers.shared.subresources import Subresources
+from controllers.shared.status_writer import LastWrite, View
 from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import Healing, PoolStatus
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import Invalid
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
-from tests.controllers.pool.builders import NOW, OLD, a_pool, halted, template, vm, vmi
+from tests.controllers.pool.builders import OLD, a_pool, halted, template, vm, vmi
+from tests.controllers.pool.controlled import FakeWriter, RecordedStatuses, controlled, ignore, seen
+from tests.controllers.pool.stores import put
 from tests.planning import InlinePlanner, P, T
 
-LONE = vm(2, owner_uid="", owner_kind="", owner_name="")
+DETACHED = vm(2, owner_uid="", owner_kind="", owner_name="")
 GOING = vm(2, deleted_at="2026-03-01T12:00:00Z")
-FAILING = vm(1, ready=False, vmi_exists=False, start_failures=3, printable_status="CrashLoopBackOff")
-
-
-class FakeWriter:
-    """Returns the outcome that a test has chosen."""
-
-    def __init__(self, outcome: Callable[[Plan], PoolOutcome]) -> None:
-        self.outcome = outcome
-        self.batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0)
-        self.events = cast(PoolEvents, None)
-        self.statuses = RecordedStatuses()
-        self.subresources = Subresources(cast(Api, None), lambda: 0.0)
-
-    async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
-        return self.outcome(plan)
-
-
-class RecordedStatuses(StatusWriter[PoolStatus]):
-    def __init__(self) -> None:
-        super().__init__(cast(Api, None), POOLS, lambda: 0.0)
-        self.written: list[PoolStatus] = []
-
-    async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
-        self.written.append(fresh)
-        last.unwritten.clear()
-        last.at = self.clock()
-
-
-def controlled(writer: FakeWriter, registry: CollectorRegistry) -> PoolController:
-    stores = Stores()
-    pool = a_pool(3, autohealing={})
-    stores.pools.put(pool.key, pool)
-    for m in (FAILING, vm(2), vm(3)):
-        stores.vms.put(m.key, m)
-        if m.vmi is not None:
-            stores.vmis.put(m.key, m.vmi)
-    return PoolController(
-        stores=stores,
-        writer=cast(PoolWriter, writer),
-        statuses=writer.statuses,
-        metrics=PoolMetrics(registry),
-        planner=InlinePlanner(),
-        burst=250,
-        clock=lambda: 0.0,
-        now=lambda: NOW,
-        find_collected=nothing_collected,
-    )
-
-
-async def nothing_collected(disks: Iterable[Key]) -> set[Key]:
-    return set()
+OTHER = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+"""a younger pool whose disks have the names of those of `web`"""
 
 
 async def test_claims_are_asked_for_before_a_plan() -> None:
     """A collected DataVolume would hold the restart of its VM for ever."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     controller.stores = replace(controller.stores, disk_state=lambda key: DiskState())
     gets = replace(vm(2), replaced_disks="root-2=h1", disks=("root-0123456789-2",))
-    controller.stores.vms.put(gets.key, gets)
+    put(controller.stores, gets)
     asked = list[Key]()
 
     async def all_collected(disks: Iterable[Key]) -> set[Key]:
@@ -125,21 +73,21 @@ class Telling:
 @pytest.mark.parametrize(
     ("changes", "seconds", "told"),
     [
-        pytest.param([(vm(2), LONE)], 1, [("web-2", False)], id="a VM is detached"),
-        pytest.param([(LONE, vm(2))], 1, [("web-2", True)], id="a VM is put back"),
-        pytest.param([(vm(2), LONE), (LONE, vm(2))], 1, [("web-2", True)], id="what holds now is told"),
+        pytest.param([(vm(2), DETACHED)], 1, [("web-2", False)], id="a VM is detached"),
+        pytest.param([(DETACHED, vm(2))], 1, [("web-2", True)], id="a VM is put back"),
+        pytest.param([(vm(2), DETACHED), (DETACHED, vm(2))], 1, [("web-2", True)], id="what holds now is told"),
         pytest.param([(None, vm(2)), (vm(3), None)], 1, [], id="VMs that are made and deleted are no such"),
-        pytest.param([(vm(2), LONE)], 60, [], id="whoever led then has told it"),
+        pytest.param([(vm(2), DETACHED)], 60, [], id="whoever led then has told it"),
     ],
 )
 async def test_one_event_reports_a_change_of_membership(
     changes: list[tuple[VM | None, VM | None]], seconds: float, told: list[tuple[str, bool]]
 ) -> None:
     telling, now = Telling(), 0.0
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     controller.writer.events, controller.clock = cast(PoolEvents, telling), lambda: now
     for old, new in changes:
-        controller.changes.vm_changed(lambda key, pause: None, old, new)
+        controller.changes.vm_changed(ignore, old, new)
     now = seconds
     for _ in range(2):
         with contextlib.suppress(RetryWithBackoff):
@@ -154,16 +102,16 @@ async def test_one_event_reports_a_change_of_membership(
         pytest.param([(vm(2), GOING), (GOING, None)], (), ["web-2/u-web-2"], id="once"),
         pytest.param([(vm(2), None)], ("u-web-2",), [], id="the pool's own deletion"),
         pytest.param([(None, GOING), (GOING, None)], (), [], id="deleted before a start"),
-        pytest.param([(vm(2), LONE), (LONE, None)], (), [], id="a detached VM"),
+        pytest.param([(vm(2), DETACHED), (DETACHED, None)], (), [], id="a detached VM"),
     ],
 )
 def test_deletions_of_others_are_recorded(
     changes: list[tuple[VM | None, VM | None]], own: tuple[str, ...], recorded: list[str]
 ) -> None:
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     controller.records.expectations.expect("u-web", deletes=own, now=0.0)
     for old, new in changes:
-        controller.changes.vm_changed(lambda key, pause: None, old, new)
+        controller.changes.vm_changed(ignore, old, new)
     found = controller.records.memory(a_pool(3)).last_status_write.decisions
     assert [(each.reason, *each.vms) for each in found] == [("DeletedByOther", vm) for vm in recorded]
     controller.begin()
@@ -171,7 +119,7 @@ def test_deletions_of_others_are_recorded(
 
 
 async def test_a_pool_that_takes_long_to_plan_gathers_changes_for_longer() -> None:
-    controller, pauses = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[float]()
+    controller, pauses = controlled(), list[float]()
     controller.changes.vm_changed(lambda key, pause: pauses.append(pause), vm(2), vm(2, ready=False))
     controller.changes.planner = InlinePlanner(seconds=2.0)
     controller.changes.vm_changed(lambda key, pause: pauses.append(pause), vm(2, ready=False), vm(2))
@@ -191,8 +139,8 @@ class Overloaded(InlinePlanner):
 
 
 async def test_a_pool_whose_plan_is_too_expensive_is_set_aside() -> None:
-    writer, overloaded, now = FakeWriter(lambda plan: PoolOutcome()), Overloaded(), 0.0
-    controller = controlled(writer, CollectorRegistry())
+    writer, overloaded, now = FakeWriter(), Overloaded(), 0.0
+    controller = controlled(writer)
     controller.planner, controller.clock, writer.batches.clock = overloaded, lambda: now, lambda: now
     pause = await controller.reconcile(("default", "web"))
     assert pause is not None
@@ -212,56 +160,43 @@ async def test_a_pool_whose_plan_is_too_expensive_is_set_aside() -> None:
     with contextlib.suppress(RetryWithBackoff):
         await controller.reconcile(("default", "web"))
     assert controller.records.memory(a_pool(3)).set_aside is None
-    types = {each.type for each in writer.statuses.written[-1].conditions}
-    assert "Reconciling" not in types or "PlanTooExpensive" not in str(writer.statuses.written[-1])
+    assert "PlanTooExpensive" not in str(writer.statuses.written[-1])
+
+
+class Meanwhile(InlinePlanner):
+    """Something happens while a plan is computed."""
+
+    def __init__(self, happens: Callable[[], None]) -> None:
+        super().__init__()
+        self.happens = happens
+
+    async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
+        self.happens()
+        return await super().run(of, function, *arguments, **named)
 
 
 async def test_a_plan_is_dropped_if_a_pool_with_the_same_disks_acts_meanwhile() -> None:
     """Both snapshots show a disk's name as free, and two VMs would write to one disk."""
-    applied = list[Plan]()
+    writer = FakeWriter()
+    controller = controlled(writer)
+    put(controller.stores, OTHER)
 
-    def apply(plan: Plan) -> PoolOutcome:
-        applied.append(plan)
-        return PoolOutcome()
-
-    controller = controlled(FakeWriter(apply), CollectorRegistry())
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
-    controller.stores.pools.put(other.key, other)
-
-    class Meanwhile(InlinePlanner):
-        async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-            controller.disk_writers.note(other.uid, other.disks)
-            return await super().run(of, function, *arguments, **named)
-
-    controller.planner = Meanwhile()
+    controller.planner = Meanwhile(lambda: controller.disk_writers.note(OTHER.uid, OTHER.disks))
     assert await controller.reconcile(("default", "web")) == 0.0
-    assert not applied
+    assert not writer.applied
 
 
 async def test_a_pool_with_a_disk_conflict_waits_for_no_other_pool() -> None:
     """It creates no disk, and the VMs of the oldest pool do not reconcile it."""
-    applied = list[Plan]()
-
-    def apply(plan: Plan) -> PoolOutcome:
-        applied.append(plan)
-        return PoolOutcome()
-
-    controller = controlled(FakeWriter(apply), CollectorRegistry())
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
-    controller.stores.pools.put(other.key, other)
+    writer = FakeWriter()
+    controller = controlled(writer)
     web = a_pool(3)
+    put(controller.stores, OTHER)
     controller.records.expectations.expect(web.uid, creates=["web-4"], now=0.0)
-
-    class Meanwhile(InlinePlanner):
-        async def run(self, of: Planned, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-            controller.disk_writers.note(web.uid, web.disks)
-            return await super().run(of, function, *arguments, **named)
-
-    controller.planner = Meanwhile()
-    await controller.reconcile(other.key)
-    assert len(applied) == 1
-    snapshots = [controller.observe(key) for key in (web.key, other.key)]
-    assert [isinstance(each, PoolSnapshot) and each.synced for each in snapshots] == [False, True]
+    controller.planner = Meanwhile(lambda: controller.disk_writers.note(web.uid, web.disks))
+    await controller.reconcile(OTHER.key)
+    assert len(writer.applied) == 1
+    assert [seen(controller, each).synced for each in (web, OTHER)] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -273,45 +208,41 @@ async def test_a_pool_with_a_disk_conflict_waits_for_no_other_pool() -> None:
 )
 async def test_a_pool_waits_while_another_one_writes_about_a_disk_of_its_name(web: Pool, waits: bool) -> None:
     """The oldest pool drops the name while it writes, and the stores cannot show yet what it has written."""
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
     pauses, enqueued = list[float | None](), list[tuple[Key, float]]()
 
     class Writer(FakeWriter):
         async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
             if snapshot.pool.name == web.name:
                 dropped = a_pool(3, template=template(dataVolumeTemplates=[]))
-                controller.stores.pools.put(web.key, dropped)
-                pauses.append(await controller.reconcile(other.key))
+                put(controller.stores, dropped)
+                pauses.append(await controller.reconcile(OTHER.key))
                 assert enqueued == []
             return PoolOutcome()
 
-    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled(Writer())
     controller.disk_writers.enqueue = lambda key, seconds: enqueued.append((key, seconds))
-    for pool in (web, other):
-        controller.stores.pools.put(pool.key, pool)
+    put(controller.stores, web, OTHER)
     await controller.reconcile(web.key)
-    assert enqueued == ([(other.key, WAKE_SECONDS)] if waits else [])
-    pauses.append(await controller.reconcile(other.key))
+    assert enqueued == ([(OTHER.key, WAKE_SECONDS)] if waits else [])
+    pauses.append(await controller.reconcile(OTHER.key))
     assert [each == PAUSE_SECONDS for each in pauses] == [waits, False]
 
 
 async def test_no_pool_waits_for_one_with_a_disk_conflict() -> None:
     """It updates a VM without giving it a new disk, and the oldest pool may create its VMs."""
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
     verbs, pauses = list[str](), list[float | None]()
 
     class Writer(FakeWriter):
         async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
-            if snapshot.pool.name == other.name:
+            if snapshot.pool.name == OTHER.name:
                 verbs.extend(each.verb for each in plan.actions)
                 pauses.append(await controller.reconcile(("default", "web")))
             return PoolOutcome()
 
-    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
-    outdated = vm("other-1", owner_uid=other.uid, owner_name=other.name, disks=("root-1",), vmi_exists=False)
-    controller.stores.pools.put(other.key, other)
-    controller.stores.vms.put(outdated.key, outdated)
-    await controller.reconcile(other.key)
+    controller = controlled(Writer())
+    outdated = vm("other-1", owner_uid=OTHER.uid, owner_name=OTHER.name, disks=("root-1",), vmi_exists=False)
+    put(controller.stores, OTHER, outdated)
+    await controller.reconcile(OTHER.key)
     assert "Update" in verbs
     assert pauses == [None]
 
@@ -323,7 +254,7 @@ async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconc
     def reach(step: str) -> None:
         if step == at and step not in reached:
             controller.stores.pools.drop(web.key)
-            controller.changes.pool_changed(lambda key, pause: None, web, None)
+            controller.changes.pool_changed(ignore, web, None)
         reached.append(step)
 
     class Planner(InlinePlanner):
@@ -352,10 +283,10 @@ async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconc
     def is_passing(error: Exception | None) -> bool:
         return isinstance(error, Invalid)
 
-    writer = Writer(lambda plan: PoolOutcome())
+    writer = Writer()
     writer.batches = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0, is_passing)
     writer.statuses = Statuses()
-    controller = controlled(writer, CollectorRegistry())
+    controller = controlled(writer)
     controller.planner = Planner()
     await controller.reconcile(web.key)
     assert at in reached
@@ -368,19 +299,16 @@ async def test_a_pool_writes_about_the_disks_of_its_former_template_too() -> Non
     """While an update is held back, new VMs have the former template, and another pool may have its names now."""
     held: dict[str, Any] = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
     web = a_pool(4, template=template(dataVolumeTemplates=[]), **held)
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
     pauses = list[float | None]()
 
     class Writer(FakeWriter):
         async def apply(self, snapshot: PoolSnapshot, plan: Plan) -> PoolOutcome:
             if snapshot.pool.name == web.name:
-                pauses.append(await controller.reconcile(other.key))
+                pauses.append(await controller.reconcile(OTHER.key))
             return PoolOutcome()
 
-    controller = controlled(Writer(lambda plan: PoolOutcome()), CollectorRegistry())
-    controller.stores.revisions.stored.put(("default", OLD.name), replace(OLD, disks=(("root", "h"),)))
-    for pool in (web, other):
-        controller.stores.pools.put(pool.key, pool)
+    controller = controlled(Writer())
+    put(controller.stores, replace(OLD, disks=(("root", "h"),)), web, OTHER)
     await controller.reconcile(web.key)
     assert pauses == [PAUSE_SECONDS]
 
@@ -390,21 +318,17 @@ async def test_a_pool_waits_for_vms_with_its_disks_of_a_pool_that_drops_the_name
     shown: tuple[str, ...], synced: bool
 ) -> None:
     """The watch of pools may be ahead of that of VMs, and two VMs would write to one disk."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
-    other = replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
+    controller = controlled()
     web = a_pool(3)
-    for pool in (web, other):
-        controller.stores.pools.put(pool.key, pool)
+    put(controller.stores, web, OTHER)
     controller.disk_writers.note(web.uid, web.disks)
     controller.records.expectations.expect(web.uid, creates=["web-4"], now=0.0)
     dropped = replace(web, spec=a_pool(3, template=template(dataVolumeTemplates=[])).spec)
-    controller.stores.pools.put(web.key, dropped)
-    controller.changes.pool_changed(lambda key, pause: None, web, dropped)
+    put(controller.stores, dropped)
+    controller.changes.pool_changed(ignore, web, dropped)
     for name in shown:
         controller.records.expectations.creation_observed(web.uid, name)
-    snapshot = controller.observe(other.key)
-    assert isinstance(snapshot, PoolSnapshot)
-    assert snapshot.synced is synced
+    assert seen(controller, OTHER).synced is synced
 
 
 SNAPSHOT = VMSnapshot("default", "web-2-1", "u-snapshot", pool_name="web", vm_name="web-2")
@@ -438,17 +362,15 @@ SNAPSHOT = VMSnapshot("default", "web-2-1", "u-snapshot", pool_name="web", vm_na
 def test_the_last_awaited_write_of_a_pool_reconciles_an_older_one_that_waits_for_it(
     writes: dict[str, list[str]], event: Callable[[PoolChanges, Enqueue], None]
 ) -> None:
-    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller, enqueued = controlled(), list[Key]()
     controller.disk_writers.enqueue = lambda key, seconds: enqueued.append(key)
     web, oldest = a_pool(3), replace(a_pool(1), name="first", uid="u-first")
-    controller.stores.pools.put(oldest.key, oldest)
+    put(controller.stores, oldest)
     controller.records.expectations.expect(web.uid, **writes, now=0.0)
     controller.disk_writers.note(web.uid, web.disks)
     for synced, keys in ((False, [oldest.key]), (True, [])):
-        snapshot = controller.observe(oldest.key)
-        assert isinstance(snapshot, PoolSnapshot)
-        assert snapshot.synced is synced
-        event(controller.changes, lambda key, seconds: None)
+        assert seen(controller, oldest).synced is synced
+        event(controller.changes, ignore)
         assert enqueued == keys, "once"
         enqueued.clear()
 
@@ -465,21 +387,19 @@ async def test_a_pool_waits_for_the_vms_that_a_deleted_pool_has_created(
     created: VM | None, seconds: float, synced: bool
 ) -> None:
     """Two VMs would write to one disk."""
-    writer, now = FakeWriter(lambda plan: PoolOutcome()), 0.0
-    controller = controlled(writer, CollectorRegistry())
+    writer, now = FakeWriter(), 0.0
+    controller = controlled(writer)
     writer.batches.clock = lambda: now
-    web, other = a_pool(3), replace(a_pool(1), name="other", uid="u-other", created_at="2027-01-01T00:00:00Z")
-    controller.stores.pools.put(other.key, other)
+    web = a_pool(3)
+    put(controller.stores, OTHER)
     controller.records.expectations.expect(web.uid, creates=["web-4"], now=now)
     controller.disk_writers.note(web.uid, web.disks)
     controller.stores.pools.drop(web.key)
-    controller.changes.pool_changed(lambda key, pause: None, web, None)
+    controller.changes.pool_changed(ignore, web, None)
     if created is not None:
-        controller.changes.vm_changed(lambda key, pause: None, None, created)
+        controller.changes.vm_changed(ignore, None, created)
     now = seconds
-    snapshot = controller.observe(other.key)
-    assert isinstance(snapshot, PoolSnapshot)
-    assert snapshot.synced is synced
+    assert seen(controller, OTHER).synced is synced
     assert (controller.disk_writers == DiskWriters(controller.records.expectations)) is synced, "nothing is left"
 
 
@@ -502,7 +422,7 @@ async def test_vms_that_start_during_the_first_writes_of_a_pool_are_counted() ->
     registry = CollectorRegistry()
 
     def starts(plan: Plan) -> PoolOutcome:
-        controller.changes.vm_changed(lambda key, pause: None, halted(4), vm(4))
+        controller.changes.vm_changed(ignore, halted(4), vm(4))
         return PoolOutcome()
 
     controller = controlled(FakeWriter(starts), registry)
@@ -532,14 +452,14 @@ async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
         return PoolOutcome(not_done=tuple(each for each in plan.actions if not isinstance(each, Heal)))
 
     writer, now = FakeWriter(heals), 0.0
-    controller = controlled(writer, CollectorRegistry())
+    controller = controlled(writer)
     controller.clock = controller.statuses.clock = lambda: now
     await controller.reconcile(("default", "web"))
     assert writer.statuses.written[-1].healing is not None
     written = []
     for _ in range(3):
         shown = a_pool(3, status=writer.statuses.written[-1].json())
-        controller.stores.pools.put(shown.key, shown)
+        put(controller.stores, shown)
         now += 60
         await controller.reconcile(("default", "web"))
         written.append(len(writer.statuses.written))
@@ -557,19 +477,19 @@ async def test_a_pool_without_autohealing_stops_writing_its_status() -> None:
     ],
 )
 def test_healing_that_another_leader_writes_is_adopted(version: str, written: dict[str, int], adopted: bool) -> None:
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     before = a_pool(3, autohealing={}, status={"healing": {"replaced": 1}})
     memory = controller.records.memory(before)
     memory.healing = Healing(replaced=1, failing=2)
     memory.last_status_write.versions.append("own")
     after = replace(a_pool(3, autohealing={}, status={"healing": written}), resource_version=version)
-    controller.changes.pool_changed(lambda key, pause: None, before, after)
+    controller.changes.pool_changed(ignore, before, after)
     assert (memory.healing is None) is adopted
 
 
 async def test_a_postponed_status_of_healing_is_written_later() -> None:
-    writer = FakeWriter(lambda plan: PoolOutcome())
-    controller, seconds = controlled(writer, CollectorRegistry()), 0.0
+    writer = FakeWriter()
+    controller, seconds = controlled(writer), 0.0
     controller.clock = controller.statuses.clock = lambda: seconds
     for at, status in (
         (0, "ErrImagePull"),
@@ -581,9 +501,9 @@ async def test_a_postponed_status_of_healing_is_written_later() -> None:
         written = writer.statuses.written[-1].json() if writer.statuses.written else {}
         healing = {"failingStatuses": ["ErrImagePull", "ImagePullBackOff"], "failingStatusSeconds": 3600}
         shown = a_pool(3, autohealing=healing, status=written)
-        controller.stores.pools.put(shown.key, shown)
+        put(controller.stores, shown)
         failing = vm(1, ready=False, vmi_exists=False, printable_status=status)
-        controller.stores.vms.put(failing.key, failing)
+        put(controller.stores, failing)
         await controller.reconcile(shown.key)
     found = [each.healing.failures[0].status for each in writer.statuses.written if each.healing]
     assert found == ["ErrImagePull", "ImagePullBackOff"]
@@ -645,20 +565,18 @@ async def test_disks_of_another_vm_that_is_gone_are_looked_for(
     gone: tuple[str, ...], seconds: float, checked: set[str]
 ) -> None:
     """Another pool may retain them, and the watch of claims may be behind that of VMs."""
-    controller, now = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), 0.0
+    controller, now = controlled(), 0.0
     controller.clock = controller.changes.clock = lambda: now
     other = vm("other-9", disks=gone, owner_uid="u-other", owner_name="other")
-    controller.changes.vm_changed(lambda key, pause: None, other, None)
+    controller.changes.vm_changed(ignore, other, None)
     now = seconds
-    snapshot = controller.observe(("default", "web"))
-    assert isinstance(snapshot, PoolSnapshot)
-    assert snapshot.recently_deleted == checked
+    assert seen(controller, a_pool(3)).recently_deleted == checked
 
 
 def test_pools_with_disks_go_on_when_data_volumes_are_listed() -> None:
     """An update that adds a disk has waited to know whose the disk is."""
-    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
-    controller.stores.pools.put(WITHOUT_DISKS.key, WITHOUT_DISKS)
+    controller, keys = controlled(), list[Key]()
+    put(controller.stores, WITHOUT_DISKS)
     controller.changes.data_volumes_served(lambda key, pause: keys.append(key))
     assert keys == [("default", "web")]
 
@@ -668,7 +586,7 @@ WITHOUT_DISKS = replace(SHARING, spec=a_pool(1, template=template(dataVolumeTemp
 
 
 def test_a_vmi_with_the_label_of_a_pool_reconciles_it_when_it_comes_and_goes() -> None:
-    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller, enqueued = controlled(), list[Key]()
     copy = replace(vmi("copy"), labels={meta.POOL: "web"})
     for old, new in ((None, copy), (copy, replace(copy, ready=False)), (copy, None)):
         controller.changes.vmi_changed(lambda key, seconds: enqueued.append(key), old, new)
@@ -690,7 +608,7 @@ def test_a_pool_is_reconciled_when_the_disks_of_another_change(
     old: Pool | None, new: Pool | None, enqueued: set[str]
 ) -> None:
     """A thousand pools with the same disks would otherwise reconcile each other at each status."""
-    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), set[Key]()
+    controller, keys = controlled(), set[Key]()
     controller.changes.pool_changed(lambda key, pause: keys.add(key), old, new)
     assert {name for _, name in keys} == enqueued
 
@@ -721,9 +639,8 @@ def test_a_pool_is_reconciled_when_a_disk_of_its_former_template_is_free(
     """An update that takes a disk's name back may have waited for it."""
     held: dict[str, Any] = {"updateStrategy": {"proactive": {"partition": 3}}, "status": {"currentRevision": OLD.name}}
     web = a_pool(3, template=template(dataVolumeTemplates=[]), **held)
-    controller, keys = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
-    controller.stores.revisions.stored.put(("default", OLD.name), replace(OLD, disks=(("root", "h"),)))
-    controller.stores.pools.put(web.key, web)
+    controller, keys = controlled(), list[Key]()
+    put(controller.stores, replace(OLD, disks=(("root", "h"),)), web)
     controller.observe(web.key)
     change(controller.changes, lambda key, pause: keys.append(key))
     assert {name for _, name in keys} == enqueued
@@ -739,7 +656,7 @@ def test_a_pool_is_reconciled_when_a_disk_of_its_former_template_is_free(
 
 
 async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
-    controller, enqueued = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), list[Key]()
+    controller, enqueued = controlled(), list[Key]()
 
     def enqueue(key: Key, seconds: float) -> None:
         enqueued.append(key)
@@ -754,9 +671,9 @@ async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
 
 async def test_a_restart_of_a_vm_that_is_gone_is_not_waited_for() -> None:
     """The watch of VMs may be ahead of that of VMIs."""
-    controller, gone = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), vm(2)
+    controller, gone = controlled(), vm(2)
     assert gone.vmi is not None
     controller.records.expectations.expect(gone.owner_uid, deletes=[gone.vmi.uid], now=0.0)
     controller.stores.vms.drop(gone.key)
-    controller.changes.vm_changed(lambda key, pause: None, gone, None)
+    controller.changes.vm_changed(ignore, gone, None)
     assert controller.records.synced([gone.owner_uid])

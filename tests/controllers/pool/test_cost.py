@@ -8,21 +8,18 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from controllers.pool.apply import PoolOutcome
 from controllers.pool.controller import PoolController
 from controllers.pool.known_revisions import REVISION_SOURCE, KnownRevisions
 from controllers.pool.pools import Pool
 from controllers.pool.revisions import Revision
-from controllers.pool.snapshot import PoolSnapshot
 from controllers.shared.evictions import EvictionBudget
 from controllers.shared.sources import Node
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
 from tests.controllers.pool.builders import REVISION, a_pool, ago, vm
-from tests.controllers.pool.test_controller import FakeWriter, controlled
+from tests.controllers.pool.controlled import controlled, seen
 from tests.controllers.pool.test_live_updates import guest, queued, written
 from tests.cost import instructions
 
@@ -87,7 +84,7 @@ def with_oldest(controller: PoolController) -> Pool:
 
 
 def new_controller() -> PoolController:
-    return controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    return controlled()
 
 
 CROWDS = [with_younger_pools, with_waiting_vms, with_revisions_without_owner, with_live_updates_of_others]
@@ -107,8 +104,7 @@ def test_a_reconcile_costs_the_same_among_many(crowd: Callable[[PoolController, 
 def test_the_writes_of_other_namespaces_are_not_compared() -> None:
     controller = new_controller()
     with_pools_of_others(controller, FEW)
-    snapshot = controller.observe(("default", "web"))
-    assert isinstance(snapshot, PoolSnapshot)
+    snapshot = seen(controller, a_pool(3))
     assert controller._writers(snapshot.pool, snapshot) == {snapshot.pool.uid}
 
 

@@ -11,7 +11,6 @@ from controllers.pool.actions import SaveRevision, Update
 from controllers.pool.disk_templates import carried_over, parse_hashes, same_origin
 from controllers.pool.hypothetical_snapshot import hypothetical_snapshot
 from controllers.pool.known_revisions import KnownRevisions
-from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revision_content import content
@@ -33,6 +32,7 @@ from controllers.shared.reference_rights import ANSWER_SECONDS, Question, Refere
 from poolhouse.api.kinds.reference_authors import Author
 from poolhouse.runtime.errors import ApiError, Unreachable
 from tests.controllers.pool.builders import NOW, document, template, vm, vmi
+from tests.controllers.pool.stores import observe_pool, put
 from tests.controllers.shared.test_reference_rights import a_review
 
 Json = dict[str, Any]
@@ -200,16 +200,7 @@ def observed(
     view = DataSource("default", "debian", "pvc", "images", image) if image else None
     stores = Stores(revisions=KnownRevisions(images=ImageSources(lambda key: view, rights)))
     pool = replace(a_pool(TRACKING, status), authors={"DataSource default/debian": author} if author else {})
-    stores.pools.put(pool.key, pool)
-    for each in revisions:
-        stores.revisions.stored.put(("default", each.name), each)
-    for each in vms:
-        stores.vms.put(each.key, each)
-        if each.vmi is not None:
-            stores.vmis.put(each.key, each.vmi)
-    found = observe(stores, pool.key, synced=True, failure=None, burst=250)
-    assert isinstance(found, PoolSnapshot)
-    return found
+    return observe_pool(put(stores, pool, *revisions, *vms), pool)
 
 
 def test_a_new_image_replaces_the_disks() -> None:

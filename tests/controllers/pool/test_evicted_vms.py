@@ -7,9 +7,7 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from prometheus_client import CollectorRegistry
 
-from controllers.pool.apply import PoolOutcome
 from controllers.pool.events import PoolEvents
 from controllers.pool.evicted_vms import evictions
 from controllers.pool.failures import failing_vms
@@ -20,7 +18,7 @@ from poolhouse.api.kinds.decisions import Decision
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.runtime.controller import RetryWithBackoff
 from tests.controllers.pool.builders import NOW, a_pool, ago, snapshot, vm, vmi
-from tests.controllers.pool.test_controller import FakeWriter, controlled
+from tests.controllers.pool.controlled import controlled
 
 RUNNING = vmi("web-1", phase="Running", node="node-1", eviction_strategy="None")
 ENDED = replace(RUNNING, phase="Succeeded", ended_at=ago(2), phase_times=(("Running", ago(60)),))
@@ -80,7 +78,7 @@ class Telling:
 @pytest.mark.parametrize("logged", [False, True])
 async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     """Also after KubeVirt has replaced the VMI. Another leader may have written it into the log."""
-    controller, telling = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry()), Telling()
+    controller, telling = controlled(), Telling()
     stores = controller.stores
     controller.stores = replace(stores, cluster=replace(stores.cluster, settings=ClusterSettings))
     controller.writer.events = cast(PoolEvents, telling)
@@ -103,7 +101,7 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
 
 async def test_an_eviction_is_no_failure_of_a_vm_that_runs_elsewhere_again() -> None:
     """No VM of the pool may be left on the node, which then is that of the ended VMI alone."""
-    controller = controlled(FakeWriter(lambda plan: PoolOutcome()), CollectorRegistry())
+    controller = controlled()
     controller.stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     controller.changes.vmi_changed(lambda key, pause: None, RUNNING, CRASHED)
     observed: Any = controller.observe(("default", "web"))

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from controllers.pool import live_updates
 from controllers.pool.actions import LabelVMI, Restart, SaveRevision, Update
 from controllers.pool.migration_queue import MigrationQueue
-from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.progress import deadline_exceeded
 from controllers.pool.revisions import Revision, parse_revision
@@ -29,6 +28,7 @@ from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
 from poolhouse.api.kubevirt.live_updates import LiveFields, RunningGuest
 from poolhouse.cli.vm_facts import pool_facts
 from tests.controllers.pool.builders import LIGHT, NOW, OLD, REVISION, a_pool, ago, done, snapshot, vm, vmi, waits
+from tests.controllers.pool.stores import observe_pool, stored
 
 GIB = 1 << 30
 CLUSTER = ClusterSettings(versions=("v1.9.0",), update_methods=frozenset({"LiveMigrate"}))
@@ -469,15 +469,8 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
     ],
 )
 def test_live_updates_of_other_pools_are_observed(own: VM, other: VM, expected: MigrationQueue) -> None:
-    stores, web = Stores(), a_pool(1)
-    stores.pools.put(web.key, web)
-    for each in (own, replace(other, namespace="elsewhere", owner_uid="u-other", owner_name="other")):
-        assert each.vmi is not None
-        stores.vms.put(each.key, replace(each, vmi=None))
-        stores.vmis.put(each.key, replace(each.vmi, namespace=each.namespace))
-    observed = observe(stores, web.key, synced=True, failure=None, burst=250)
-    assert isinstance(observed, PoolSnapshot)
-    assert observed.queue == expected
+    web, foreign = a_pool(1), replace(other, namespace="elsewhere", owner_uid="u-other", owner_name="other")
+    assert observe_pool(stored(web, own, foreign), web).queue == expected
 
 
 @given(st.lists(st.tuples(st.integers(2, 4), st.sampled_from(["moving", "moved", "queued", "no VM", "no VMI"]))))

@@ -20,7 +20,6 @@ from controllers.pool.data_volumes import (
     parse_disk_state,
 )
 from controllers.pool.known_revisions import KnownRevisions
-from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.pools import Pool, parse_pool, resolve_max_unavailable
 from controllers.pool.revisions import Revision
@@ -34,17 +33,11 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import PVCS, VMS
 from tests.controllers.pool.builders import NOW, OLD, a_pool, document, leaving, retained, snapshot, template, vm, vmi
+from tests.controllers.pool.stores import observe_pool, stored
 from tests.controllers.pool.test_apply import play
 from tests.histories.world import HERE, World
 
 OLDER, YOUNGER = "2026-02-01T00:00:00Z", "2026-02-02T00:00:00Z"
-
-
-def stores(*pools: Pool) -> Stores:
-    found = Stores()
-    for pool in pools:
-        found.pools.put(pool.key, pool)
-    return found
 
 
 def with_data_volumes(stores: Stores, *states: DiskState) -> Stores:
@@ -54,8 +47,8 @@ def with_data_volumes(stores: Stores, *states: DiskState) -> Stores:
     return replace(stores, owned_disks=partial(volumes.by, "name"))
 
 
-def left_disk(namespace: str, name: str) -> DiskState:
-    return DiskState("Succeeded", left=True, key=(namespace, name))
+def left_disk(name: str) -> DiskState:
+    return DiskState("Succeeded", left=True, key=("default", name))
 
 
 Json = dict[str, Any]
@@ -75,8 +68,7 @@ DISKLESS = replace(a_pool(1, template=template(dataVolumeTemplates=[])), name="o
     ],
 )
 def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
-    state = observe(stores(WEB, other), WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, other), WEB)
     assert sum(isinstance(each, Create) for each in plan(state, NOW).actions) == made
     assert (state.disk_conflict is not None) == (made == 0)
 
@@ -84,10 +76,7 @@ def test_the_older_pool_has_the_disks(other: Pool, made: int) -> None:
 @pytest.mark.parametrize(("namespace", "counted"), [("default", 1), ("elsewhere", 0)])
 def test_a_vm_of_another_namespace_cannot_join_a_pool_by_its_uid(namespace: str, counted: int) -> None:
     """A user of another namespace can write any UID as an owner. The pool would delete a VM of its own in excess."""
-    found, claimant = stores(WEB), vm(1, namespace=namespace)
-    found.vms.put(claimant.key, claimant)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, vm(1, namespace=namespace)), WEB)
     assert len(state.vms) == counted
 
 
@@ -101,10 +90,7 @@ def test_a_vm_of_another_namespace_cannot_join_a_pool_by_its_uid(namespace: str,
 )
 @pytest.mark.sentence("1.56")
 def test_an_ordinal_with_a_foreign_disk_is_skipped(stranger: VM, made: str) -> None:
-    found = stores(WEB)
-    found.vms.put(stranger.key, stranger)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, stranger), WEB)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [made]
 
 
@@ -126,13 +112,7 @@ def test_a_number_whose_disk_another_vm_of_the_pool_has_is_skipped(
     """A user has given it to that VM."""
     pool = replace(a_pool(2), created_at=YOUNGER)
     owners = (DiskState("Succeeded", key=("default", disk), vm=f"web-{of}", vm_uid=vm(of).uid) for of, disk in volumes)
-    found = with_data_volumes(stores(pool), *owners)
-    if isinstance(holder, VM):
-        found.vms.put(holder.key, holder)
-    else:
-        found.retained_disks.put((holder.namespace, holder.name), holder)
-    state = observe(found, pool.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(with_data_volumes(stored(pool, holder), *owners), pool)
     assert next(each.name for each in plan(state, NOW).actions if isinstance(each, Create)) == made
     assert state.shared_disks == {}
 
@@ -158,12 +138,8 @@ def held_back(**proactive: Any) -> Pool:
     ],
 )
 def test_a_vm_with_the_former_template_gets_no_foreign_disk(pool: Pool, stranger: str, made: list[str]) -> None:
-    found = stores(pool)
-    found.revisions.stored.put(("default", FORMER.name), FORMER)
     lone = vm("db", disks=(stranger,), owner_uid="", owner_name="")
-    found.vms.put(lone.key, lone)
-    state = observe(found, pool.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(pool, FORMER, lone), pool)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == made
 
 
@@ -194,22 +170,15 @@ def test_a_vm_with_the_former_template_gets_no_foreign_disk(pool: Pool, stranger
 )
 @pytest.mark.parametrize("halted", [True, False])
 def test_an_update_never_takes_a_foreign_disk(other: Pool, stranger: VM, updated: list[str], halted: bool) -> None:
-    found = stores(WEB, other)
     outdated = vm(1, disks=("old-1",), revision="web-r0", should_run=not halted, vmi_exists=not halted)
-    for m in (outdated, stranger):
-        found.vms.put(m.key, m)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, other, outdated, stranger), WEB)
     decided = plan(state, NOW)
     assert [each.name for each in decided.actions if isinstance(each, Update)] == updated
     assert [each.name for each in decided.waits] == [name for name in ["web-1"] if name not in updated]
 
 
 def test_a_disk_that_the_vm_has_already_does_not_block_its_update() -> None:
-    found = stores(WEB, OTHER)
-    found.vms.put(("default", "web-1"), vm(1, revision="web-r0"))
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, OTHER, vm(1, revision="web-r0")), WEB)
     assert state.disk_conflict is not None
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Update)] == ["web-1"]
 
@@ -238,14 +207,7 @@ HEALED = replace(a_pool(1, autohealing={}), created_at=YOUNGER)
     ],
 )
 def test_the_condition_names_vms_that_share_a_disk(own: VM, stranger: VM | RetainedDisk, said: str) -> None:
-    found = stores(WEB)
-    found.vms.put(own.key, own)
-    if isinstance(stranger, RetainedDisk):
-        found.retained_disks.put((stranger.namespace, stranger.name), stranger)
-    else:
-        found.vms.put(stranger.key, stranger)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, own, stranger), WEB)
     told = {c.type: c for c in pool_status(state, plan(state, NOW), NOW).conditions}.get("DisksShared")
     assert (told.status if told else "False") == ("True" if said else "False")
     assert said in (told.message if told else "")
@@ -264,11 +226,7 @@ def test_the_condition_names_vms_that_share_a_disk(own: VM, stranger: VM | Retai
 def test_a_new_vm_gets_no_disk_that_another_has_left(
     left: tuple[str, ...], others: tuple[VM, ...], expected: str
 ) -> None:
-    found = with_data_volumes(stores(WEB), *(left_disk("default", name) for name in left))
-    for each in others:
-        found.vms.put(each.key, each)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(with_data_volumes(stored(WEB, *others), *map(left_disk, left)), WEB)
     assert [each.name for each in plan(state, NOW).actions if isinstance(each, Create)] == [expected]
 
 
@@ -302,12 +260,8 @@ def test_a_new_vm_gets_no_disk_that_another_vm_owns(
 ) -> None:
     """`after_deletion`: its creation waits until the garbage collector has deleted the disk."""
     state = DiskState("Succeeded", key=("default", "root-1"), **fields)
-    found = with_data_volumes(stores(WEB), state)
-    for each in others:
-        found.vms.put(each.key, each)
-    observed = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(observed, PoolSnapshot)
-    creates = [each for each in plan(observed, NOW).actions if isinstance(each, Create)]
+    found = observe_pool(with_data_volumes(stored(WEB, *others), state), WEB)
+    creates = [each for each in plan(found, NOW).actions if isinstance(each, Create)]
     assert [(each.name, each.after_deletion) for each in creates] == [(made, after_deletion)]
 
 
@@ -334,11 +288,8 @@ def test_a_claim_without_a_data_volume_belongs_to_its_vm(
         metadata["labels"] = {meta.KUBEVIRT_CREATED_BY: "u", **labels}
         await api.create(PVCS, {"apiVersion": "v1", "kind": PVCS.kind, "metadata": metadata})
         claims = await CLAIM_SOURCE.list(api, HERE)
-        found = replace(stores(web), owned_disks=partial(claims.by, "name"))
         lone = vm("db", uid="u-db", owner_uid="", owner_name="", namespace=HERE)
-        found.vms.put(lone.key, lone)
-        state = observe(found, web.key, synced=True, failure=None, burst=250)
-        assert isinstance(state, PoolSnapshot)
+        state = observe_pool(replace(stored(web, lone), owned_disks=partial(claims.by, "name")), web)
         creates = [each for each in plan(state, NOW).actions if isinstance(each, Create)]
         assert [(each.name, each.after_deletion) for each in creates] == [(made, after_deletion)]
 
@@ -346,27 +297,19 @@ def test_a_claim_without_a_data_volume_belongs_to_its_vm(
 
 
 def test_disks_are_looked_for_before_a_creation_while_data_volumes_are_not_listed() -> None:
-    found = replace(stores(WEB), lists_data_volumes=lambda: False)
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(replace(stored(WEB), lists_data_volumes=lambda: False), WEB)
     assert [each.after_deletion for each in plan(state, NOW).actions if isinstance(each, Create)] == [True]
 
 
 def test_a_vm_keeps_a_disk_that_it_owns() -> None:
     own = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid=vm(1).uid)
-    found = with_data_volumes(stores(WEB), own)
-    found.vms.put(vm(1).key, vm(1, disks=("old-1",)))
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
-    assert state.foreign_disks == {}
+    found = with_data_volumes(stored(WEB, vm(1, disks=("old-1",))), own)
+    assert observe_pool(found, WEB).foreign_disks == {}
 
 
 def test_a_vm_keeps_a_disk_whose_owner_is_lost() -> None:
-    found = with_data_volumes(stores(WEB), left_disk("default", "root-1"))
-    found.vms.put(vm(1).key, vm(1))
-    state = observe(found, WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
-    assert state.foreign_disks == {}
+    found = with_data_volumes(stored(WEB, vm(1)), left_disk("root-1"))
+    assert observe_pool(found, WEB).foreign_disks == {}
 
 
 OWNER = [{"kind": "VirtualMachine", "name": "web-1", "uid": "u"}]
@@ -398,22 +341,13 @@ def test_data_volumes_that_a_vm_has_left(metadata: Json, expected: bool) -> None
     ],
 )
 def test_a_failing_vm_with_a_disk_conflict_is_not_healed(other: Pool | VM, reason: str) -> None:
-    found = stores(HEALED)
-    found.vms.put(FAILING.key, FAILING)
-    if isinstance(other, Pool):
-        found.pools.put(other.key, other)
-    else:
-        found.vms.put(other.key, other)
-    state = observe(found, HEALED.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
-    decided = plan(state, NOW)
+    decided = plan(observe_pool(stored(HEALED, FAILING, other), HEALED), NOW)
     assert [each.name for each in decided.actions if isinstance(each, Heal)] == ([] if reason else ["web-1"])
     assert [reason in each.reason for each in decided.waits] == ([True] if reason else [])
 
 
 def test_the_message_names_the_other_owner_of_the_disk() -> None:
-    state = observe(stores(WEB, OTHER), WEB.key, synced=True, failure=None, burst=250)
-    assert isinstance(state, PoolSnapshot)
+    state = observe_pool(stored(WEB, OTHER), WEB)
     assert state.disk_conflict is not None
     assert state.disk_conflict.message.startswith("dataVolumeTemplate root is also pool other's")
     assert "give it another name" in state.disk_conflict.message
@@ -467,11 +401,11 @@ def test_a_question_is_answered_once_for_each_snapshot_and_time() -> None:
         asked.append((of, now))
         return len(of.vms)
 
-    later, observed = NOW + timedelta(seconds=1), snapshot(2, vm(1))
-    assert [question(observed, NOW), question(observed, NOW), question(observed, later)] == [1, 1, 1]
-    changed = replace(observed, vms=(vm(1), vm(2)))
+    later, first = NOW + timedelta(seconds=1), snapshot(2, vm(1))
+    assert [question(first, NOW), question(first, NOW), question(first, later)] == [1, 1, 1]
+    changed = replace(first, vms=(vm(1), vm(2)))
     assert question(changed, NOW) == 2, "another snapshot has answers of its own"
-    assert asked == [(observed, NOW), (observed, later), (changed, NOW)]
+    assert asked == [(first, NOW), (first, later), (changed, NOW)]
 
 
 LABELLED = {"labels": {"poolhouse.dev/pool": "web"}}
@@ -541,8 +475,7 @@ async def test_a_template_is_hashed_once(pool: Pool, known: bool) -> None:
     ],
 )
 def test_the_vmis_that_the_pools_budget_leaves_out(found: VM, of_vmi: Json, is_left_out: bool) -> None:
-    given = stores(WEB)
-    given.vms.put(found.key, found)
+    given = stored(WEB, found)
     seen = replace(vmi("web-1", phase="Running", ready=True), **{"owner_uid": found.uid, **LABELLED, **of_vmi})
     given.vmis.put(seen.key, seen)
     assert given.foreign_vmis(WEB) == ((seen.uid,) if is_left_out else ())
@@ -559,9 +492,7 @@ MINE = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid="u")
         pytest.param(MINE, MINE._replace(phase="Paused"), False, id="another phase"),
         pytest.param(MINE, MINE._replace(vm="", vm_uid=""), True, id="it loses its owner"),
         pytest.param(MINE, MINE._replace(vm_uid="new"), True, id="it was created again"),
-        pytest.param(
-            left_disk("default", "root-1"), MINE._replace(vm="", vm_uid=""), True, id="nobody has left it now"
-        ),
+        pytest.param(left_disk("root-1"), MINE._replace(vm="", vm_uid=""), True, id="nobody has left it now"),
         pytest.param(MINE._replace(vm="", vm_uid=""), None, False, id="nobody's disk goes"),
     ],
 )
@@ -571,7 +502,7 @@ def test_a_change_that_may_free_a_disks_name(old: DiskState | None, new: DiskSta
 
 def test_a_vm_without_a_vmi_keeps_no_earlier_one() -> None:
     """A pool of 10,000 halted VMs would keep their last VMIs in memory."""
-    found, member = stores(WEB), replace(vm(1), vmi=None)
+    found, member = stored(WEB), replace(vm(1), vmi=None)
     run = replace(vmi("web-1"), owner_uid=member.uid)
     found.vms.put(member.key, member)
     found.vmis.put(run.key, run)

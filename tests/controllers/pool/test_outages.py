@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from controllers.pool.cluster import SCHEDULABLE
-from controllers.pool.observe import observe
 from controllers.pool.outages import describe_lost_nodes, lost_node, open_outages, outage_decisions
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
@@ -20,6 +18,7 @@ from controllers.shared.vm import VM
 from poolhouse.api.kinds.decisions import Decision
 from poolhouse.api.kinds.pool import PoolStatus
 from tests.controllers.pool.builders import NOW, REVISION, a_pool, halted, snapshot, vm, vmi
+from tests.controllers.pool.stores import observe_pool, put, stored
 
 TIME, EARLIER = "2026-03-01T12:00:00Z", "2026-03-01T11:50:00Z"
 LOST = {"node-1": False, "node-2": True}
@@ -210,16 +209,9 @@ def replace_time(of: Decision, time: str) -> Decision:
 def test_the_readiness_of_nodes_is_observed(nodes: list[Node], logged: Any, found: dict[str, bool]) -> None:
     stores = Stores()
     pool = a_pool(1, status={"decisions": [each.json() for each in logged]})
-    stores.pools.put(pool.key, pool)
-    member = on("node-1", 1)
-    assert member.vmi is not None
-    stores.vms.put(member.key, replace(member, vmi=None))
-    stores.vmis.put(member.key, member.vmi)
     for each in nodes:
         stores.cluster.nodes.put(("", each.name), each)
-    observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
-    assert isinstance(observed, PoolSnapshot)
-    assert observed.nodes == found
+    assert observe_pool(put(stores, pool, on("node-1", 1)), pool).nodes == found
 
 
 @pytest.mark.parametrize(
@@ -232,19 +224,13 @@ def test_the_readiness_of_nodes_is_observed(nodes: list[Node], logged: Any, foun
     ],
 )
 def test_nodes_that_are_drained_are_observed(spec: dict[str, Any], leaving: bool) -> None:
-    stores = Stores()
     pool = a_pool(1)
-    stores.pools.put(pool.key, pool)
-    member = on("node-1", 1)
-    assert member.vmi is not None
-    stores.vms.put(member.key, replace(member, vmi=None))
-    stores.vmis.put(member.key, member.vmi)
+    stores = stored(pool, on("node-1", 1))
     labels = {SCHEDULABLE: "true"}
     stores.cluster.nodes.put(
         ("", "node-1"), parse_node({"metadata": {"name": "node-1", "labels": labels}, "spec": spec})
     )
-    observed = observe(stores, pool.key, synced=True, failure=None, burst=1)
-    assert isinstance(observed, PoolSnapshot)
+    observed = observe_pool(stores, pool)
     assert (observed.leaving, observed.targets) == ((frozenset({"node-1"}), set()) if leaving else (set(), {"node-1"}))
 
 

@@ -19,13 +19,13 @@ from controllers.pool.writes.table import WRITES
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.evictions import ALL_VMIS
 from controllers.shared.planner import PlanTooExpensive
-from controllers.shared.vm import VM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, retained, snapshot, vm, vmi
+from tests.controllers.pool.stores import stored
 from tests.cost import instructions
 from tests.planning import InlinePlanner
 from webhook.models import PlanResponse
@@ -110,15 +110,6 @@ def test_an_action_costs_the_same_in_a_pool_of_any_size(kind: type) -> None:
 # The endpoint
 
 
-def stores(*vms: VM, pool: Any = None) -> Stores:
-    found = Stores()
-    for m in vms:
-        found.vms.put(m.key, m)
-    if pool is not None:
-        found.pools.put(pool.key, pool)
-    return found
-
-
 class Reviews:
     """The one question that is put to the API server."""
 
@@ -148,7 +139,7 @@ async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> 
 
 
 async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None:
-    status, answer = await asked(stores(vm(1, owner_uid="", owner_kind="", owner_name="")), document(2))
+    status, answer = await asked(stored(vm(1, owner_uid="", owner_kind="", owner_name="")), document(2))
     assert status == 200
     assert [(row["action"], row["vm"]) for row in answer["plan"]] == [("Create", "web-2"), ("Create", "web-3")]
     assert set(answer["plan"][0]) == {"action", "vm", "reason"}
@@ -156,7 +147,7 @@ async def test_a_new_pool_makes_its_vms_and_skips_names_that_are_taken() -> None
 
 
 def test_vms_without_an_owner_are_not_those_of_a_new_pool() -> None:
-    of, given = stores(vm(1, owner_uid="", owner_kind="", owner_name="")), document(1)
+    of, given = stored(vm(1, owner_uid="", owner_kind="", owner_name="")), document(1)
     of.vmis.put(("default", "web-1"), replace(vmi("web-1"), labels={meta.POOL: "web"}))
     del given["metadata"]["uid"]
     found = hypothetical_snapshot(of, given, 250)
@@ -166,7 +157,7 @@ def test_vms_without_an_owner_are_not_those_of_a_new_pool() -> None:
 
 
 async def test_an_existing_pool_keeps_its_vms() -> None:
-    of = stores(vm(1), vm(2), pool=a_pool(2))
+    of = stored(vm(1), vm(2), a_pool(2))
     _, answer = await asked(of, document(3))
     assert ("Create", "web-3") in [(row["action"], row["vm"]) for row in answer["plan"]]
     assert not [row for row in answer["plan"] if row["action"] == "Delete"]
@@ -174,13 +165,13 @@ async def test_an_existing_pool_keeps_its_vms() -> None:
 
 async def test_a_new_pool_with_a_disk_conflict_is_refused() -> None:
     other = replace(a_pool(1), name="other", uid="u-other", created_at="2026-02-01T00:00:00Z")
-    _, answer = await asked(stores(pool=other), document(2))
+    _, answer = await asked(stored(other), document(2))
     assert answer["plan"] == []
     assert "root is also pool other's" in answer["refused"]
 
 
 async def test_the_endpoint_changes_no_store() -> None:
-    of = stores(vm(1), pool=a_pool(1))
+    of = stored(vm(1), a_pool(1))
     await asked(of, document(0))
     known = of.pools.get(("default", "web"))
     assert known is not None
@@ -188,7 +179,7 @@ async def test_the_endpoint_changes_no_store() -> None:
 
 
 async def test_the_plan_of_a_huge_pool_ends_early() -> None:
-    _, answer = await asked(stores(), document(2**31 - 1))
+    _, answer = await asked(stored(), document(2**31 - 1))
     assert (len(answer["plan"]), answer["complete"]) == (1000, False)
 
 
@@ -203,7 +194,7 @@ async def test_the_plan_of_a_huge_pool_ends_early() -> None:
     ],
 )
 async def test_an_invalid_document_is_refused(body: Json, path: str) -> None:
-    status, answer = await asked(stores(), body)
+    status, answer = await asked(stored(), body)
     assert status == 422
     assert path in [problem["path"] for problem in answer["problems"]]
 
@@ -217,13 +208,13 @@ async def test_an_invalid_document_is_refused(body: Json, path: str) -> None:
     ],
 )
 async def test_only_a_caller_that_may_list_vms_gets_their_names(allowed: bool | ApiError, expected: int) -> None:
-    status, answer = await asked(stores(a_vm := vm(1), pool=a_pool(1)), document(0), allowed)
+    status, answer = await asked(stored(a_vm := vm(1), a_pool(1)), document(0), allowed)
     assert status == expected
     assert a_vm.name not in str(answer)
 
 
 async def test_only_a_caller_that_may_list_vms_has_a_document_checked() -> None:
-    status, _ = await asked(stores(), document("many"), allowed=False)
+    status, _ = await asked(stored(), document("many"), allowed=False)
     assert status == 403
 
 
@@ -241,6 +232,6 @@ async def test_excessive_documents_are_refused_before_all_other_checks() -> None
     disks = [{"metadata": {"name": f"d{number}"}, "spec": {}} for number in range(60_000)]
     large = document(2)
     large["spec"]["template"]["spec"]["dataVolumeTemplates"] = disks
-    status, found = await asked(stores(), large)
+    status, found = await asked(stored(), large)
     assert status == 422
     assert len(found["problems"]) == 1

@@ -11,11 +11,9 @@ import pytest
 from controllers.pool.actions import Create, Delete, Heal
 from controllers.pool.gates.healing import budget_refusal, pause_refusal
 from controllers.pool.healing_status import circuit_breaker, healing_status
-from controllers.pool.observe import observe
 from controllers.pool.plan import plan
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
-from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.vm import VM
 from poolhouse.api.kinds.pool import MAX_HEALED_VMS
@@ -32,6 +30,7 @@ from tests.controllers.pool.builders import (
     template,
     vm,
 )
+from tests.controllers.pool.stores import observe_pool, stored
 
 Json = dict[str, Any]
 
@@ -129,12 +128,7 @@ def test_which_vms_are_healed(observed: PoolSnapshot, expected: list[str]) -> No
 @pytest.mark.sentence("1.28")
 def test_a_failing_vm_outside_the_pool_is_never_healed(owner: Json, healed: list[str]) -> None:
     pool = a_pool(2, autohealing={}, maxUnavailable="100%", template=template(dataVolumeTemplates=[]))
-    stores = Stores()
-    stores.pools.put(pool.key, pool)
-    for each in (vm(1), bad(2, **owner)):
-        stores.vms.put(each.key, each)
-    observed = observe(stores, pool.key, synced=True, failure=None, burst=250)
-    assert isinstance(observed, PoolSnapshot)
+    observed = observe_pool(stored(pool, vm(1), bad(2, **owner)), pool)
     assert [each.name for each in plan(observed, NOW).actions if isinstance(each, Heal | Delete)] == healed
 
 

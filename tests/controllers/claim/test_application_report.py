@@ -183,7 +183,7 @@ def test_the_condition_says_that_the_application_is_lost() -> None:
     [
         pytest.param(WarmState.ALLOCATING, {}, CheckHealth, id="a launch that was not accepted is sent again"),
         pytest.param(WarmState.IN_USE, {}, UpdateStatus, id="one that was accepted is not, without a status"),
-        pytest.param(WarmState.IN_USE, READY, UpdateStatus, id="nor if its answers were lost"),
+        pytest.param(WarmState.IN_USE, READY, UpdateStatus, id="an application with lost answers is not started again"),
     ],
 )
 def test_a_guest_that_has_started_again_runs_no_application_twice(vm: WarmState, status: Json, expected: type) -> None:

@@ -246,8 +246,8 @@ PLACES = a_pool(placements=[{"name": f"p{number}"} for number in range(50)])
     [
         pytest.param([REFUSED] * 4, 4, id="each refusal draws another placement"),
         pytest.param([OutcomeUnknown("lost")] * 4, 1, id="a creation without answer is repeated unchanged"),
-        pytest.param([OutcomeUnknown("lost"), REFUSED, REFUSED], 1, id="also after refusals of the repetition"),
-        pytest.param([REFUSED, OutcomeUnknown("lost"), REFUSED], 2, id="and after earlier refusals"),
+        pytest.param([OutcomeUnknown("lost"), REFUSED, REFUSED], 1, id="a refused repetition is repeated unchanged"),
+        pytest.param([REFUSED, OutcomeUnknown("lost"), REFUSED], 2, id="a repetition after refusals stays unchanged"),
     ],
 )
 async def test_placements_of_repeated_creations(answers: list[Exception], places: int) -> None:

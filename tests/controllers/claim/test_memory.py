@@ -71,7 +71,7 @@ def test_the_latest_claim_is_the_cached_or_the_written_one() -> None:
     ("phase", "seconds", "terminated", "known"),
     [
         pytest.param("Running", 9.0, False, True, id="an answer counts for a period"),
-        pytest.param("Running", 10.0, False, False, id="then the agent is asked again"),
+        pytest.param("Running", 10.0, False, False, id="after a period the agent is asked again"),
         pytest.param("Running", 1.0, True, False, id="sooner while the application is being stopped"),
         pytest.param("Succeeded", 99.0, True, True, id="an application that was stopped stays stopped"),
     ],

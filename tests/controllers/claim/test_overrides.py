@@ -84,7 +84,7 @@ ALL = ("instancetype", "image", "placement")
     ("want", "allowed", "says"),
     [
         pytest.param(Overrides(instancetype="a"), None, "which are: none", id="none is allowed by default"),
-        pytest.param(Overrides(image="b"), ("instancetype",), "overrides.image is not one of", id="another one is"),
+        pytest.param(Overrides(image="b"), ("instancetype",), "overrides.image is not one of", id="another is allowed"),
         pytest.param(Overrides(instancetype="a", image="b", placement="east"), ALL, "", id="all are allowed"),
         pytest.param(Overrides(instancetype="a"), ("image",), "which are: image", id="not allowed"),
         pytest.param(Overrides(instancetype="a"), (), "which are: none", id="none is allowed"),
@@ -111,7 +111,7 @@ def test_forbidden_overrides(want: Overrides, allowed: tuple[str, ...] | None, s
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("virtio", None, "cdrom"), disk("root")), **WINDOWS),
             "win11",
-            id="also without boot order",
+            id="a CD-ROM with drivers is not the boot disk without boot order",
         ),
         pytest.param(
             template(DRIVERS, ROOT, disks=(disk("virtio", 2), disk("root", 1)), **WINDOWS),

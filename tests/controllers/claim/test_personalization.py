@@ -43,7 +43,7 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
             ALL,
             {"launch_type": "Cold", "has_cloud_init": False},
             ["VMSecretMissing"],
-            id="but no keys without cloud-init or Secret",
+            id="a VM that boots for its claim gets no keys without cloud-init or Secret",
         ),
         pytest.param(
             ALL,
@@ -52,7 +52,7 @@ def template(*credentials: Json, volume: str = "cloudInitNoCloud") -> Json:
             id="keys with a Secret",
         ),
         pytest.param(ALL, {"launch_type": "Warm"}, ["VMSecretMissing"], id="a running VM gets labels only"),
-        pytest.param(ALL, {"launch_type": "Resumed", "has_secret": True}, [], id="and keys with a Secret"),
+        pytest.param(ALL, {"launch_type": "Resumed", "has_secret": True}, [], id="a running VM gets keys by a Secret"),
         pytest.param(
             ALL,
             {"launch_type": "Warm", "is_instance": True},
@@ -84,7 +84,7 @@ def test_impossible_personalization(given: Json, facts: Json, expected: list[str
         pytest.param({"hostname": "mine"}, None, "which are: none", id="none is allowed by default"),
         pytest.param({"labels": {"team": "blue"}}, (), "personalization.labels is not one of", id="labels"),
         pytest.param(
-            {"sshPublicKeySecret": "keys"}, ("labels", "hostname"), "which are: labels, hostname", id="another one is"
+            {"sshPublicKeySecret": "keys"}, ("labels", "hostname"), "which are: labels, hostname", id="others allowed"
         ),
         pytest.param(ALL, ("hostname", "sshPublicKeySecret", "labels"), "", id="all are allowed"),
         pytest.param({"labels": {}}, None, "", id="nothing is asked for"),

@@ -428,7 +428,7 @@ def kind(step: Step) -> Any:
                 timeline=Timeline(activated=NOW + timedelta(hours=1)),
             ),
             (ActivateVM, "m"),
-            id="also after the clock was set back",
+            id="a VM that does not start is activated again after the clock was set back",
         ),
         pytest.param(
             snapshot(
@@ -491,7 +491,7 @@ def kind(step: Step) -> Any:
                 health=HEALTHY,
             ),
             ("Ready", "VMBound"),
-            id="and the claim has it instead",
+            id="the claim gets the reserved VM instead",
         ),
         pytest.param(
             snapshot(
@@ -681,7 +681,7 @@ def test_the_event_of_a_ready_claim(claim: Any, vm: Any, event: str | None) -> N
     [
         pytest.param(4, UNHEALTHY, None, id="not in the first seconds"),
         pytest.param(5, UNHEALTHY, "NotReady: web-m: it is not", id="after some seconds"),
-        pytest.param(6, UNKNOWN, "NodeNotReady: web-m: nobody answers", id="also without a health check"),
+        pytest.param(6, UNKNOWN, "NodeNotReady: web-m: nobody answers", id="a lost node without a health check"),
     ],
 )
 def test_the_reason_of_an_unhealthy_vm_is_written(seconds: float, health: Health, ready: str | None) -> None:

@@ -120,7 +120,7 @@ def test_which_grace_period_counts(facts: Any, grace: int) -> None:
         pytest.param({}, "Releasing", id="before it has a VM"),
         pytest.param(bound_status("m", phase="Ready"), "Releasing", id="while its VM is in use"),
         pytest.param(bound_status("m", phase="Releasing"), DeleteVM, id="its VM is deleted"),
-        pytest.param(bound_status("m", phase="Released"), DeleteVM, id="also if the claim has ended already"),
+        pytest.param(bound_status("m", phase="Released"), DeleteVM, id="its VM is deleted when the claim has ended"),
     ],
 )
 def test_a_claim_that_has_lost_its_pod_is_released(status: Json, expected: Any) -> None:

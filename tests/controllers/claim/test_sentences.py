@@ -424,15 +424,15 @@ RUNS_APPLICATION = a_claim(application=APPLICATION, status=bound_status("m"))
             id="its VM is not healthy for long",
         ),
         pytest.param(
-            pending(snapshot(bound(seconds=14), claimed_vm(), health=UNHEALTHY)), 1, id="until the limit of a warm VM"
+            pending(snapshot(bound(seconds=14), claimed_vm(), health=UNHEALTHY)), 1, id="unhealthy until its limit"
         ),
         pytest.param(
-            pending(snapshot(bound(seconds=899), claimed_vm(), health=UNKNOWN)), 1, id="until the limit of a check"
+            pending(snapshot(bound(seconds=899), claimed_vm(), health=UNKNOWN)), 1, id="unknown until the check's limit"
         ),
         pytest.param(
             pending(snapshot(bound(seconds=899), claimed_vm(), no_pool=None, health=UNKNOWN)),
             1,
-            id="until the limit of a check, after its pool was deleted",
+            id="its VM is unknown until the limit of a check, after its pool was deleted",
         ),
         pytest.param(
             snapshot(RUNS_APPLICATION, has_agent=True, pool=WITH_AGENTS),

@@ -63,7 +63,7 @@ def check(**given: Any) -> PrometheusCheck:
             {"successCondition": "result < 1", "failureCondition": "result > 5"}, 3, "Inconclusive", id="between both"
         ),
         pytest.param(
-            {"successCondition": "result != 1", "failureCondition": "result > 5"}, 6, "Failed", id="both: it failed"
+            {"successCondition": "result != 1", "failureCondition": "result > 5"}, 6, "Failed", id="both met: it failed"
         ),
         pytest.param({"successCondition": "result == -1"}, -1, "Successful", id="equal"),
         pytest.param({"successCondition": "result <= 0"}, 0, "Successful", id="at most"),
@@ -155,7 +155,7 @@ def progressing(observed: PoolSnapshot) -> tuple[str, str | None, str]:
     ("observed", "updated", "done", "reason"),
     [
         pytest.param(update(old(1), old(2), old(3)), 1, 0, "UpdatingVMs", id="the first step"),
-        pytest.param(update(), 0, 1, "AnalysisRunning", id="then the analysis begins"),
+        pytest.param(update(), 0, 1, "AnalysisRunning", id="the analysis begins after the first step"),
         pytest.param(
             update(done=1, since=9, checks=[GOOD, smoke(result="Running")]), 0, 1, "AnalysisRunning", id="a Job runs"
         ),
@@ -171,9 +171,9 @@ def progressing(observed: PoolSnapshot) -> tuple[str, str | None, str]:
             0,
             2,
             "AnalysisInconclusive",
-            id="so does a Prometheus that cannot be reached",
+            id="a Prometheus that cannot be reached stops the others",
         ),
-        pytest.param(update(done=2, checks=[GOOD, PASSED]), 2, 2, "UpdatingVMs", id="until it is successful again"),
+        pytest.param(update(done=2, checks=[GOOD, PASSED]), 2, 2, "UpdatingVMs", id="successful again: it goes on"),
         pytest.param(
             update(vm(1), vm(2), vm(3), done=2, checks=[GOOD, PASSED]), 0, 3, "AnalysisRunning", id="the last analysis"
         ),

@@ -158,7 +158,7 @@ SAID = "2 VMs are unavailable, maxUnavailable is 1; 2 VMs do not start, such as 
             snapshot(a_pool(4, paused=True), *BROKEN, vm(3), vm(4)),
             "FailedStart",
             f"{SAID}; spec.paused is true",
-            id="neither does a pause",
+            id="a pause does not hide it",
         ),
     ],
 )

@@ -75,9 +75,9 @@ class Telling:
     [
         pytest.param([(vm(2), DETACHED)], 1, [("web-2", False)], id="a VM is detached"),
         pytest.param([(DETACHED, vm(2))], 1, [("web-2", True)], id="a VM is put back"),
-        pytest.param([(vm(2), DETACHED), (DETACHED, vm(2))], 1, [("web-2", True)], id="what holds now is told"),
-        pytest.param([(None, vm(2)), (vm(3), None)], 1, [], id="VMs that are made and deleted are no such"),
-        pytest.param([(vm(2), DETACHED)], 60, [], id="whoever led then has told it"),
+        pytest.param([(vm(2), DETACHED), (DETACHED, vm(2))], 1, [("web-2", True)], id="a VM is detached and returned"),
+        pytest.param([(None, vm(2)), (vm(3), None)], 1, [], id="VMs that are created and deleted"),
+        pytest.param([(vm(2), DETACHED)], 60, [], id="a change of long ago, which another leader has told"),
     ],
 )
 async def test_one_event_reports_a_change_of_membership(
@@ -380,7 +380,7 @@ def test_the_last_awaited_write_of_a_pool_reconciles_an_older_one_that_waits_for
     [
         pytest.param(None, 299, False, id="the watch of pools is ahead"),
         pytest.param(vm(4), 1, True, id="the VM is seen"),
-        pytest.param(None, 300, True, id="but not for ever"),
+        pytest.param(None, 300, True, id="the VM is not seen within five minutes"),
     ],
 )
 async def test_a_pool_waits_for_the_vms_that_a_deleted_pool_has_created(
@@ -522,10 +522,10 @@ def blocked(*times: float) -> DeletedVMs:
     [
         pytest.param(blocked(), 1, True, False, id="the disks of a VM deleted a moment ago may still exist"),
         pytest.param(blocked(), 301, False, False, id="a name that never blocked is forgotten"),
-        pytest.param(blocked(10, 200), 301, True, False, id="but not if its disks existed at the last try"),
+        pytest.param(blocked(10, 200), 301, True, False, id="a name whose disks existed at the last try is checked"),
         pytest.param(blocked(10, 305), 311, True, True, id="after five minutes another name takes its place"),
-        pytest.param(blocked(10, 305), 606, True, False, id="and later it is tried again"),
-        pytest.param(blocked(10, 305, 606), 607, True, True, id="in vain"),
+        pytest.param(blocked(10, 305), 606, True, False, id="after another five minutes the name is tried again"),
+        pytest.param(blocked(10, 305, 606), 607, True, True, id="the name that is tried again in vain is skipped"),
     ],
 )
 def test_when_the_name_of_a_deleted_vm_is_checked_and_skipped(
@@ -597,9 +597,9 @@ def test_a_vmi_with_the_label_of_a_pool_reconciles_it_when_it_comes_and_goes() -
     ("old", "new", "enqueued"),
     [
         pytest.param(None, SHARING, {"web", "other"}, id="a pool with the same disks comes"),
-        pytest.param(SHARING, None, {"web", "other"}, id="or goes"),
-        pytest.param(WITHOUT_DISKS, SHARING, {"web", "other"}, id="or gets them"),
-        pytest.param(SHARING, WITHOUT_DISKS, {"web", "other"}, id="or has them no more"),
+        pytest.param(SHARING, None, {"web", "other"}, id="a pool with the same disks is deleted"),
+        pytest.param(WITHOUT_DISKS, SHARING, {"web", "other"}, id="a pool gets the same disks"),
+        pytest.param(SHARING, WITHOUT_DISKS, {"web", "other"}, id="a pool loses the same disks"),
         pytest.param(SHARING, replace(SHARING, resource_version="9"), {"other"}, id="its status is no reason"),
         pytest.param(None, WITHOUT_DISKS, {"other"}, id="it has no disks"),
     ],

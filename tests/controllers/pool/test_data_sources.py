@@ -226,9 +226,9 @@ def test_a_new_image_replaces_the_disks() -> None:
     ("home", "stored", "allowed", "told"),
     [
         pytest.param("images", None, True, False, id="nobody has asked for the author of a document"),
-        pytest.param("images", "others", True, False, id="nor for the author of a pool with another reference"),
+        pytest.param("images", "others", True, False, id="admission has asked for a pool with another reference"),
         pytest.param("images", "images", True, True, id="admission has asked for the author of the pool"),
-        pytest.param("images", "images", False, False, id="who may not get the image any more"),
+        pytest.param("images", "images", False, False, id="the author of the pool may not get the image any more"),
         pytest.param("default", None, True, True, id="the DataSource is in the namespace of the pool"),
     ],
 )

@@ -45,7 +45,7 @@ def stays(strategy: str) -> str:
         pytest.param(replace(ENDED, eviction_strategy=""), {"cluster": None}, [AGAIN], id="KubeVirt wrote no strategy"),
         pytest.param(replace(ENDED, owner_uid="u-other"), {}, [], id="of a VM that has left the pool"),
         pytest.param(CRASHED, {"run_strategy": "RerunOnFailure"}, [AGAIN], id="started after a failure"),
-        pytest.param(ENDED, {"run_strategy": "RerunOnFailure"}, [stays("RerunOnFailure")], id="and not otherwise"),
+        pytest.param(ENDED, {"run_strategy": "RerunOnFailure"}, [stays("RerunOnFailure")], id="not started otherwise"),
         pytest.param(CRASHED, {"run_strategy": "Manual"}, [stays("Manual")], id="nothing starts it"),
     ],
 )

@@ -12,7 +12,7 @@ from controllers.pool.import_steps import CannotImport, Observed
     ("served", "said"),
     [
         pytest.param("v1beta1", "there is no pool web of KubeVirt in namespace ns", id="the pool does not exist"),
-        pytest.param("", "the cluster does not have KubeVirt's pools (pool.kubevirt.io)", id="nor does its kind"),
+        pytest.param("", "the cluster does not have KubeVirt's pools (pool.kubevirt.io)", id="the kind does not exist"),
     ],
 )
 def test_a_pool_that_does_not_exist(served: str, said: str) -> None:

@@ -162,11 +162,11 @@ SMALL, LARGE = revision(1, NAMED), revision(2, {"name": "large"})
     ("it", "expected"),
     [
         pytest.param(running(LARGE, SMALL), {}, id="it waits for KubeVirt"),
-        pytest.param(running(LARGE, SMALL, guest(2, 2, shown=1)), {}, id="and for the migration"),
+        pytest.param(running(LARGE, SMALL, guest(2, 2, shown=1)), {}, id="it waits for the migration"),
         pytest.param(
             running(LARGE, SMALL, guest(2, 2)), {"LabelVMI": "the change needs no restart"}, id="the guest has it"
         ),
-        pytest.param(running(LARGE, LARGE, guest(2, 2)), {}, id="and it is done"),
+        pytest.param(running(LARGE, LARGE, guest(2, 2)), {}, id="the update is done"),
         pytest.param(
             running(LARGE, SMALL, restart_required="more memory than available"),
             {

@@ -83,12 +83,12 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
     [
         pytest.param(pool(*map(running, (1, 2, 3))), [("Update", f"web-{n}") for n in (1, 2, 3)], id="all VMs at once"),
         pytest.param(pool(written(1), written(2)), [], id="it waits for KubeVirt"),
-        pytest.param(pool(written(1), cluster=None), [], id="also while the KubeVirt object cannot be read"),
+        pytest.param(pool(written(1), cluster=None), [], id="it waits while the KubeVirt object cannot be read"),
         pytest.param(
-            pool(written(1, seconds=601), cluster=None), [("Restart", "web-1")], id="but no longer than the deadline"
+            pool(written(1, seconds=601), cluster=None), [("Restart", "web-1")], id="an unknown cluster has a deadline"
         ),
         pytest.param(
-            pool(written(1, guest=guest(2, shown=1)), written(2, migrating=True)), [], id="and for its migrations"
+            pool(written(1, guest=guest(2, shown=1)), written(2, migrating=True)), [], id="it waits for its migrations"
         ),
         pytest.param(
             pool(written(1, guest=guest(2))), [("LabelVMI", "web-1")], id="a VMI that shows the change is up to date"
@@ -101,64 +101,64 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
         pytest.param(
             pool(written(1, seconds=601), written(2, seconds=601)),
             [("Restart", "web-1")],
-            id="so does a change that KubeVirt has not applied in time",
+            id="a change that KubeVirt has not applied in time restarts VMs within the budget",
         ),
-        pytest.param(pool(written(1, seconds=601, migrating=True)), [], id="but never in the middle of the migration"),
+        pytest.param(pool(written(1, seconds=601, migrating=True)), [], id="a VM that migrates does not restart"),
         pytest.param(
             pool(queued(1), written(2, seconds=601, migrating=True)),
             [],
-            id="nor a VM that waits for its turn to migrate",
+            id="no VM restarts while it waits for its turn to migrate",
         ),
         pytest.param(
             pool(queued(1), running(2, REVISION.label, guest=guest(2, moved_at=ago(599)))),
             [("LabelVMI", "web-2")],
-            id="which the end of each migration of the pool makes later",
+            id="the end of each migration of the pool makes the deadline later",
         ),
         pytest.param(
             pool(queued(1), running(2, REVISION.label, guest=guest(2, moved_at=ago(601)))),
             [("LabelVMI", "web-2"), ("Restart", "web-1")],
-            id="until KubeVirt migrates no more",
+            id="a VM restarts when KubeVirt has migrated none for the deadline",
         ),
-        pytest.param(pool(queued(1), queue=MigrationQueue(moving=True)), [], id="or moves a VM of another pool"),
-        pytest.param(pool(queued(1), queue=MigrationQueue(moved_at=ago(599))), [], id="which makes it later too"),
+        pytest.param(pool(queued(1), queue=MigrationQueue(moving=True)), [], id="KubeVirt moves a VM of another pool"),
+        pytest.param(pool(queued(1), queue=MigrationQueue(moved_at=ago(599))), [], id="another pool's end delays it"),
         pytest.param(
-            pool(queued(1), queue=MigrationQueue(moved_at=ago(601))), [("Restart", "web-1")], id="until that has ended"
+            pool(queued(1), queue=MigrationQueue(moved_at=ago(601))), [("Restart", "web-1")], id="no more such moves"
         ),
         pytest.param(
             pool(queued(1, seconds=7199), queue=MigrationQueue(moving=True, moved_at=ago(1))),
             [],
-            id="and for others up to twelve deadlines",
+            id="it waits for VMs of other pools up to twelve deadlines",
         ),
         pytest.param(
             pool(queued(1, seconds=7201), queue=MigrationQueue(moving=True)),
             [("Restart", "web-1")],
-            id="but not for ever, although a VM of another pool moves",
+            id="it does not wait longer, although a VM of another pool moves",
         ),
         pytest.param(
             pool(queued(1, seconds=7201), queue=MigrationQueue(moved_at=ago(1))),
             [("Restart", "web-1")],
-            id="or one has moved again and again",
+            id="it does not wait longer, although a VM of another pool has moved again and again",
         ),
         pytest.param(
             pool(queued(1, seconds=7201), written(2, migrating=True), queue=MigrationQueue(moving=True)),
             [],
-            id="while its own pool may take any time",
+            id="migrations of its own pool may take any time",
         ),
         pytest.param(
             pool(written(1, seconds=601, guest=guest(1)), written(2, seconds=601, migrating=True)),
             [("Restart", "web-1")],
             id="a VMI that has not got the change waits for no turn",
         ),
-        pytest.param(pool(written(1, seconds=601), choice="Require"), [], id="and never with Require"),
+        pytest.param(pool(written(1, seconds=601), choice="Require"), [], id="no VM restarts with Require"),
         pytest.param(
-            pool(written(1, restart_required="x"), choice="Require"), [], id="not even if KubeVirt asks for it"
+            pool(written(1, restart_required="x"), choice="Require"), [], id="no restart with Require, even if required"
         ),
-        pytest.param(pool(running(1), choice="Never"), [("Update", "web-1")], id="Never: updated,"),
-        pytest.param(pool(written(1), running(2), choice="Never"), [("Restart", "web-1")], id="then restarted"),
+        pytest.param(pool(running(1), choice="Never"), [("Update", "web-1")], id="Never: a VM is updated"),
+        pytest.param(pool(written(1), running(2), choice="Never"), [("Restart", "web-1")], id="Never: restarted then"),
         pytest.param(
             pool(written(1, guest=guest(2)), choice="Never"),
             [("Restart", "web-1")],
-            id="although KubeVirt has applied the change",
+            id="Never: an updated VM is restarted although KubeVirt has applied the change",
         ),
         pytest.param(
             pool(running(1), running(2), cluster=ClusterSettings(versions=("v1.9.0",))),
@@ -168,7 +168,7 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
         pytest.param(
             pool(running(1), cluster=ClusterSettings(versions=("v1.9.0",)), choice="Require"),
             [],
-            id="or wait as they are",
+            id="without LiveMigrate VMs wait with Require",
         ),
         pytest.param(
             pool(running(1), running(2), cluster=None), [("Update", "web-1")], id="an unknown cluster restarts"
@@ -181,15 +181,15 @@ def pool(*vms: VM, choice: str = "", **given: Any) -> PoolSnapshot:
         pytest.param(
             pool(written(1, guest=guest(2)), revision=replace(AFTER, restart_hash="other")),
             [("Restart", "web-1")],
-            id="although the VMI shows these",
+            id="a change of more than these fields restarts although the VMI shows these",
         ),
         pytest.param(pool(running(1), running(2), **NO_WINDOW), [], id="a migration waits for a maintenance window"),
         pytest.param(
             pool(running(1, migrating=True), running(2)),
             [("Update", "web-2")],
-            id="and for another migration of the VM",
+            id="a migration waits for another migration of the VM",
         ),
-        pytest.param(pool(running(1, evacuated=True)), [], id="and for the drain of its node"),
+        pytest.param(pool(running(1, evacuated=True)), [], id="a migration waits for the drain of its node"),
     ],
 )
 def test_which_writes_a_live_update_needs(observed: PoolSnapshot, expected: list[tuple[str, str]]) -> None:
@@ -223,7 +223,7 @@ def nic_guest(asked: LiveFields, shown: LiveFields, **given: Any) -> RunningGues
         pytest.param(
             pool(running(1, guest=nic_guest(WITH_NIC, WITH_NIC, not_migratable="GPU")), **UNPLUGGED),
             "without a migration",
-            id="nor does a VM that cannot move",
+            id="a VM that cannot move keeps its network",
         ),
     ],
 )
@@ -452,13 +452,13 @@ def test_the_pool_is_asked_again_when_kubevirt_is_late() -> None:
             queued(1),
             written(2, seconds=60, guest=guest(2, moved_at=ago(9))),
             MigrationQueue(moved_at=ago(9)),
-            id="and has moved",
+            id="another pool's VM has moved",
         ),
         pytest.param(
-            queued(1), written(2, guest=guest(2, moved_at=ago(9))), MigrationQueue(), id="but before its live update"
+            queued(1), written(2, guest=guest(2, moved_at=ago(9))), MigrationQueue(), id="moved before its live update"
         ),
         pytest.param(
-            queued(1), running(2, migrating=True), MigrationQueue(), id="or for another reason, such as a drain"
+            queued(1), running(2, migrating=True), MigrationQueue(), id="it moves for another reason, such as a drain"
         ),
         pytest.param(
             replace(queued(1), live_update_since=""),
@@ -512,7 +512,7 @@ def test_with_require_a_pool_that_waits_exceeds_its_deadline() -> None:
         pytest.param(
             pool(running(1, guest=guest(3)), choice="Require", maintenanceWindows=NO_WINDOW["maintenanceWindows"]),
             True,
-            id="also outside a window",
+            id="one that each VM needs a restart for, outside a window",
         ),
         pytest.param(
             pool(written(1, guest=guest(2)), choice="Require", paused=True), False, id="a pool that is paused"
@@ -565,11 +565,11 @@ def opportunistic(*vms: VM, **given: Any) -> PoolSnapshot:
     [
         pytest.param(running(1, **REBOOTS), [Update], "", id="the template is written"),
         pytest.param(written(1, **REBOOTS), [], "KubeVirt has not accepted", id="KubeVirt changes the running VM"),
-        pytest.param(written(1, **REBOOTS, guest=guest(2)), [LabelVMI], "", id="and the VM is up to date"),
+        pytest.param(written(1, **REBOOTS, guest=guest(2)), [LabelVMI], "", id="KubeVirt has changed the running VM"),
         pytest.param(
             written(1, **REBOOTS, restart_required="disk"), [], AT_REBOOT, id="its guest chooses the time of a restart"
         ),
-        pytest.param(written(1, **REBOOTS, seconds=601), [], AT_REBOOT, id="also if KubeVirt has not changed it"),
+        pytest.param(written(1, **REBOOTS, seconds=601), [], AT_REBOOT, id="its guest restarts if KubeVirt is late"),
         pytest.param(running(1), [], "it is not halted", id="a VM whose guest reboots silently"),
         pytest.param(
             running(1, ends_at_reboot=True, run_strategy="RerunOnFailure"),

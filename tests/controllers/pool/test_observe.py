@@ -359,7 +359,7 @@ def test_the_message_names_the_other_owner_of_the_disk() -> None:
         pytest.param({"replicas": "many"}, "spec.replicas: Input should be a valid integer", id="a word for a number"),
         pytest.param({"replicas": None}, "spec.replicas", id="no number at all"),
         pytest.param({"template": None}, "spec.template", id="no template", marks=pytest.mark.sentence("1.5")),
-        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="neither 10 nor 10%"),
+        pytest.param({"maxUnavailable": "ten"}, "spec.maxUnavailable: must be a whole number", id="a word for a limit"),
         pytest.param({"maxUnavailable": "x%"}, "spec.", id="a percentage of nothing"),
         pytest.param(
             {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "?"}}}}, "basePolicy", id="?"
@@ -492,7 +492,7 @@ MINE = DiskState("Succeeded", key=("default", "root-1"), vm="web-1", vm_uid="u")
         pytest.param(MINE, MINE._replace(phase="Paused"), False, id="another phase"),
         pytest.param(MINE, MINE._replace(vm="", vm_uid=""), True, id="it loses its owner"),
         pytest.param(MINE, MINE._replace(vm_uid="new"), True, id="it was created again"),
-        pytest.param(left_disk("root-1"), MINE._replace(vm="", vm_uid=""), True, id="nobody has left it now"),
+        pytest.param(left_disk("root-1"), MINE._replace(vm="", vm_uid=""), True, id="it is no longer left by a VM"),
         pytest.param(MINE._replace(vm="", vm_uid=""), None, False, id="nobody's disk goes"),
     ],
 )

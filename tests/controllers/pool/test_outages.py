@@ -202,7 +202,7 @@ def replace_time(of: Decision, time: str) -> Decision:
         pytest.param([Node("node-1", {})], (), {"node-1": True}, id="ready"),
         pytest.param([Node("node-2", {})], (), {"node-1": False}, id="a node that was deleted"),
         pytest.param([], (), {}, id="a user who may not see nodes"),
-        pytest.param([], (OUTAGE,), {"node-1": False}, id="and who sees the outage in the log"),
+        pytest.param([], (OUTAGE,), {"node-1": False}, id="a user who may not see nodes, but the outage in the log"),
         pytest.param([Node("node-1", {})], (OUTAGE,), {"node-1": True}, id="the node of an outage"),
     ],
 )

@@ -45,12 +45,12 @@ def restarting(ordinal: int, *, revision: str = "r1") -> VM:
         pytest.param(
             refused(snapshot(a_pool(1, **{**BOTH, "updateStrategy": OLDEST}), *OLD_THIRTEEN[:3])),
             ["Delete web-1", "Delete web-2", "Update web-3"],
-            id="nor is one updated that is to leave",
+            id="no VM is updated that is to be deleted",
         ),
         pytest.param(
             refused(snapshot(a_pool(2, autohealing={}), FAILING, vm(2, revision="r0"))),
             ["Heal web-1"],
-            id="or that is to be replaced",
+            id="no VM is updated that is to be replaced",
         ),
         pytest.param(
             refused(snapshot(a_pool(2, **LIFETIME), restarting(1, revision="r0"), restarting(2))),

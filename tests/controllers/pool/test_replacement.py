@@ -78,9 +78,9 @@ def described(action: Action) -> tuple[Any, ...]:
     ("reason", "exceeded"),
     [
         pytest.param("UpdatingVMs", True, id="the import of a disk has a deadline"),
-        pytest.param("WaitingForMaintenanceWindow", False, id="which does not run before the window opens"),
-        pytest.param("UpdatePaused", False, id="nor before a pause ends"),
-        pytest.param("UpdateAborted", False, id="nor before an aborted update is tried again"),
+        pytest.param("WaitingForMaintenanceWindow", False, id="the deadline does not run before the window opens"),
+        pytest.param("UpdatePaused", False, id="the deadline does not run before a pause ends"),
+        pytest.param("UpdateAborted", False, id="the deadline does not run before an aborted update is tried again"),
     ],
 )
 def test_the_deadline_of_an_update_that_continues(reason: str, exceeded: bool) -> None:
@@ -120,11 +120,11 @@ PROTECTED = {"scale_in": "Protect"}
             id="a halted VM",
         ),
         pytest.param(observed(behind(1, disks=("other-1",))), [("update", "web-1")], id="a disk of a user's own name"),
-        pytest.param(observed(exchanged()), [("restart", "web-1")], id="then the VM restarts"),
+        pytest.param(observed(exchanged()), [("restart", "web-1")], id="the VM restarts after the exchange"),
         pytest.param(
             observed(exchanged(), unready_disks={"root-0123456789-1": DiskState("ImportInProgress")}),
             [],
-            id="but not before the new disk is ready",
+            id="the VM does not restart before the new disk is ready",
         ),
         pytest.param(
             observed(exchanged(vmi=vmi("web-1", revision="r1", disks=("root-0123456789-1",)))),
@@ -134,7 +134,7 @@ PROTECTED = {"scale_in": "Protect"}
         pytest.param(
             observed(exchanged(vmi=None, vmi_exists=False, ready=False)),
             [("retain", "web-1", ("root-1", "h1"))],
-            id="also while no VMI exists",
+            id="the old disk is retained while no VMI exists",
         ),
         pytest.param(
             observed(exchanged(), replicas=0),
@@ -144,7 +144,7 @@ PROTECTED = {"scale_in": "Protect"}
         pytest.param(
             observed(exchanged(ready=False, start_failures=3), autohealing={}),
             [("retain", "web-1", ("root-1", "h1"))],
-            id="so does healing",
+            id="healing retains replaced disks before it deletes the VM",
         ),
         pytest.param(
             observed(exchanged(), revision=replace(WANTED, disks=H1, name="web-r2", template_hash="m2", number=2)),
@@ -219,7 +219,7 @@ OFFLINE = {"proactive": {"statePreservation": "Offline"}}
             [retained("root-1", "h1", replaced=False)], RECREATE, ((), ("root",)), id="one of another template does not"
         ),
         pytest.param([retained("root-1", "h2")], RECREATE, ((), ("root",)), id="a replaced disk never returns"),
-        pytest.param([retained("root-1", "h2")], {}, ((), ("root",)), id="not even with Never"),
+        pytest.param([retained("root-1", "h2")], {}, ((), ("root",)), id="a replaced disk does not return with Never"),
         pytest.param(
             [retained("root-1", "h1"), retained("root-aaaaaaaaaa-1", "h2", replaced=False)],
             RECREATE,

@@ -71,7 +71,7 @@ def three(
         pytest.param(three(vm(1), old(2), old(3), abort=NAME), "AbortedByUser", id="a user aborts it"),
         pytest.param(three(vm(1), old(2), old(3), abort="web-another"), "", id="a user aborted another one"),
         pytest.param(three(old(1), old(2), old(3), aborted=KNOWN), "TooManyFailing", id="it is not tried again"),
-        pytest.param(three(old(1), old(2), old(3), aborted=KNOWN, retry=ago(100)), "", id="until a user retries it"),
+        pytest.param(three(old(1), old(2), old(3), aborted=KNOWN, retry=ago(100)), "", id="retried by a user"),
         pytest.param(
             three(old(1), old(2), old(3), aborted=KNOWN, retry=ago(500)), "TooManyFailing", id="an older retry"
         ),

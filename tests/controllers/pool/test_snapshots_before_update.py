@@ -96,7 +96,7 @@ ONCE_OLD = taken(FIRST)
         pytest.param(
             three(old(1, snapshot_in_progress="s"), old(2), old(3), vm_snapshots=(ONCE_OLD,)),
             [],
-            id="and when KubeVirt allows changes of the VM again",
+            id="the VM is not updated before KubeVirt allows changes of it again",
         ),
         pytest.param(
             three(old(1), old(2), old(3), vm_snapshots=(taken(old(3)),)),
@@ -116,7 +116,7 @@ ONCE_OLD = taken(FIRST)
         pytest.param(
             three(FIRST, old(2), old(3), vm_snapshots=(taken(FIRST, failed=True, created_at=ago(599)),)),
             [("TakeSnapshot", "web-2")],
-            id="and not before",
+            id="a failed snapshot is not taken again before the pause",
         ),
         pytest.param(
             three(old(1, ready=False), old(2), old(3)),
@@ -159,7 +159,7 @@ ONCE_OLD = taken(FIRST)
         pytest.param(
             three(old(1, uid="another"), old(2), old(3), vm_snapshots=(ONCE_OLD,)),
             [("TakeSnapshot", "web-1")],
-            id="nor one of an earlier VM of the name",
+            id="a snapshot of an earlier VM of the name does not count",
         ),
         pytest.param(three(FIRST, old(2), old(3), serves_snapshots=False), [], id="no update where none can be taken"),
         pytest.param(
@@ -228,7 +228,7 @@ def test_an_update_counts_so_that_its_snapshot_is_not_used_again() -> None:
     [
         pytest.param("Recreate", {}, "TakeSnapshot", id="an update that replaces only a disk takes a snapshot"),
         pytest.param("Recreate", {"scale_in": "Protect"}, "Update", id="a protected VM keeps its disks"),
-        pytest.param("Never", {}, "Update", id="so do all VMs by default"),
+        pytest.param("Never", {}, "Update", id="all VMs keep their disks by default"),
     ],
 )
 def test_a_vm_gets_a_snapshot_before_an_update_replaces_its_disks(policy: str, kept: Any, action: str) -> None:
@@ -351,7 +351,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
         pytest.param(
             three(UPDATED, vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
             [("Restore", "web-1")],
-            id="so does a VM that was rolled back before",
+            id="a VM that was rolled back before gets its snapshot",
         ),
         pytest.param(
             three(vm(1, updates=0), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
@@ -375,7 +375,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
                 old(1, updates=1), vm(2), vm(3), vm_snapshots=(RESTORABLE,), request=f"web-r1={ago(600)}", proactive={}
             ),
             [("Update", "web-1")],
-            id="nor has a request on snapshots that are newer",
+            id="a request for a revision has no effect on newer snapshots",
         ),
         pytest.param(
             three(UPDATED, vm(2, ready=False), vm(3), vm_snapshots=(RESTORABLE,), request=REQUEST),
@@ -435,7 +435,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
         pytest.param(
             three(replace(STOPPED, **FAILING), vm(2), vm(3), spec=HEALED, **DURING),
             [],
-            id="nor one whose disks are being restored",
+            id="healing deletes no VM whose disks are being restored",
         ),
         pytest.param(
             three(STOPPED, vm(2), vm(3), restores=(replace(BEGUN, complete=True),), request=REQUEST, spec=UNMANAGED),
@@ -450,7 +450,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
         pytest.param(
             three(STOPPED, SECOND, vm(3), vm_snapshots=(RESTORABLE, BEFORE_SECOND), request=REQUEST),
             [("Restore", "web-1")],
-            id="and its VM is away: no other VM is stopped before",
+            id="a restore that is gone begins again before another VM is stopped, because its VM is away",
         ),
         pytest.param(
             three(STOPPED, vm(2), vm(3), request=REQUEST, spec=HEALED),
@@ -463,7 +463,7 @@ def test_restored_tpm_and_efi_variables_get_their_label(given: dict[str, Any], e
             id="if somebody starts the VM, the wait ends",
         ),
         pytest.param(
-            three(replace(UPDATED, **NOTED), vm(2), vm(3), **DURING), [], id="but not before KubeVirt has stopped it"
+            three(replace(UPDATED, **NOTED), vm(2), vm(3), **DURING), [], id="until KubeVirt has stopped it, it waits"
         ),
         pytest.param(
             three(replace(UPDATED, restored=REQUEST), vm(2), vm(3), restores=(replace(BEGUN, complete=True),)),

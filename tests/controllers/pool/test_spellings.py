@@ -121,7 +121,7 @@ def test_a_hash_of_an_earlier_release_stands_for_its_entry(size: str) -> None:
     [
         pytest.param("Always", "Always", "Always", "Always", id="no change"),
         pytest.param("Halted", "Always", "Always", "Halted", id="a user has stopped the VM"),
-        pytest.param("Halted", "Always", "RerunOnFailure", "Halted", id="and it stays stopped"),
+        pytest.param("Halted", "Always", "RerunOnFailure", "Halted", id="a VM that a user has stopped stays stopped"),
         pytest.param("Always", "Always", "RerunOnFailure", "RerunOnFailure", id="another way to run"),
         pytest.param("Always", "RerunOnFailure", "Once", "Once", id="another way to run than a user's"),
         pytest.param("Always", "Halted", "Halted", "Always", id="a user has started the VM"),

@@ -270,19 +270,19 @@ DAY = 86400
         pytest.param(
             [(0, OLD_TO_UPDATE), (599, OLD_TO_UPDATE), (601, OLD_TO_UPDATE)],
             [0, 0, 0],
-            id="but not one that is yet to be updated",
+            id="a VM that is yet to be updated does not count as lost",
         ),
         pytest.param(
             [(0, snapshot(2, RUNS_ON, vm(2))), (DAY, snapshot(2, RUNS_ON, vm(2, ready=False)))],
             [0, 0],
-            id="nor are those that come with the next start",
+            id="VMs that get the template with the next start are not lost",
         ),
         pytest.param(
             [(0, DOWN), (300, snapshot(PAUSED, vm(1))), (DAY, snapshot(PAUSED, vm(1))), (DAY + 1, DOWN)],
             [0, 0, 0, 0],
             id="a pause does not count",
         ),
-        pytest.param([(0, REFUSED), (DAY, REFUSED), (DAY + 1, DOWN)], [0, 0, 0], id="nor what was refused meanwhile"),
+        pytest.param([(0, REFUSED), (DAY, REFUSED), (DAY + 1, DOWN)], [0, 0, 0], id="refusals in a pause do not count"),
     ],
 )
 def test_the_progress_deadline(looks: list[tuple[float, PoolSnapshot]], expected: list[bool]) -> None:

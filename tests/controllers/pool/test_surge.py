@@ -70,7 +70,7 @@ THREE = (old(1), old(2), old(3))
             [("delete", "web-1")],
             id="a partition keeps its VMs",
         ),
-        pytest.param(surging(old(2), old(3), vm(4), proactive={"partition": 2}), [], id="and then creates no more"),
+        pytest.param(surging(old(2), old(3), vm(4), proactive={"partition": 2}), [], id="a partition creates no more"),
         pytest.param(
             surging(*THREE, proactive={"steps": [{"setReplicas": 1}, {"pause": {}}]}, max_surge=2),
             [("create", "web-4")],

@@ -198,7 +198,7 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
             vm(),
             vm({"firmware": {"uuid": "mine"}}),
             vm({**DECIDED, "firmware": {"uuid": "mine", "serial": "s"}}),
-            id="unless the template names another value",
+            id="an exact machine type follows a template that names another",
         ),
         pytest.param(
             vm({"firmware": {"bootloader": {"efi": {}}, "uuid": "u"}}),
@@ -333,7 +333,7 @@ MAC = {**NIC, "macAddress": "02:00:00:00:00:01", "model": "virtio", "pciAddress"
         ),
         pytest.param(
             vm({"x": ["a", "mine"]}), vm({"x": ["a"]}), vm({"x": ["a"], "y": 1}), vm({"x": ["a", "mine"], "y": 1}),
-            id="and left alone as a whole",
+            id="a list without names is left alone as a whole",
         ),
     ],
 )  # fmt: skip

@@ -78,7 +78,7 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
             "step 1 of 1: 2 VMs get the template first",
             id="a restart takes no place in a step",
         ),
-        pytest.param(steps(*ONE_NEW, done=0), 0, 1, PAUSED, id="then the pause begins"),
+        pytest.param(steps(*ONE_NEW, done=0), 0, 1, PAUSED, id="the pause begins after the step"),
         pytest.param(steps(*ONE_NEW, done=1, since=1e6), 0, 1, PAUSED, id="a pause without a duration has no end"),
         pytest.param(
             steps(*ONE_NEW, done=1, since=9, promote=f"{NAME}=2"),
@@ -106,7 +106,7 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
             3,
             0,
             "step 1 of 1: 3 VMs get the template first",
-            id="both: the smaller",
+            id="of steps and a partition, the smaller counts",
         ),
         pytest.param(
             four(*TWO_NEW, partition=2, steps=[{"setReplicas": 1}], done=1),
@@ -118,7 +118,7 @@ TWO_NEW = [vm(1), vm(2), *ALL_OLD[2:]]
         pytest.param(
             four(*ALL_OLD, partition=1), 3, None, "partition keeps the old template of 1 VM", id="a partition of one VM"
         ),
-        pytest.param(four(*ALL_OLD), 4, None, "", id="neither"),
+        pytest.param(four(*ALL_OLD), 4, None, "", id="neither steps nor a partition"),
     ],
 )
 def test_an_update_by_steps(observed: PoolSnapshot, updated: int, done: int | None, reason: str) -> None:

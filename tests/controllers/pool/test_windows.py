@@ -42,7 +42,7 @@ def seen(now: str, *given: Json) -> tuple[bool, str]:
             (False, "2026-03-29T01:00:00Z"),
             id="02:00 does not exist: it opens at 03:00",
         ),
-        pytest.param("2026-03-29T01:30:00Z", [NIGHT], (True, "2026-03-29T02:00:00Z"), id="and is open for an hour"),
+        pytest.param("2026-03-29T01:30:00Z", [NIGHT], (True, "2026-03-29T02:00:00Z"), id="03:00 opens it for an hour"),
         pytest.param(
             "2026-10-25T00:30:00Z",
             [{**NIGHT, "schedule": "30 2 * * *"}],
@@ -53,7 +53,7 @@ def seen(now: str, *given: Json) -> tuple[bool, str]:
             "2026-10-25T01:30:00Z",
             [{**NIGHT, "schedule": "30 2 * * *"}],
             (False, "2026-10-26T01:30:00Z"),
-            id="and not at the second",
+            id="02:30 exists twice: it does not open at the second",
         ),
         pytest.param(
             "2026-10-25T00:30:00Z",
@@ -107,11 +107,11 @@ def pool(*vms: VM, window: Json = CLOSED, aborted: bool = False, **given: Any) -
     ("observed", "expected"),
     [
         pytest.param(pool(old(1), window=OPEN), ["Update"], id="an open window lets the update go on"),
-        pytest.param(pool(old(1)), [], id="a closed one does not"),
-        pytest.param(pool(vm(1, vmi=vmi("web-1", revision="r0"))), [], id="nor the restart of a VM that is updated"),
+        pytest.param(pool(old(1)), [], id="a closed window delays the update"),
+        pytest.param(pool(vm(1, vmi=vmi("web-1", revision="r0"))), [], id="restarts of updated VMs wait for a window"),
         pytest.param(pool(old(1, ready=False)), ["Update"], id="an update of a VM that is down stops nothing"),
-        pytest.param(pool(halted(1, revision="r0")), ["Update"], id="nor does one of a halted VM"),
-        pytest.param(pool(vm(1, revision=LIGHT.label)), ["Update"], id="nor does a change without a restart"),
+        pytest.param(pool(halted(1, revision="r0")), ["Update"], id="an update of a halted VM stops nothing"),
+        pytest.param(pool(vm(1, revision=LIGHT.label)), ["Update"], id="a change without a restart stops nothing"),
         pytest.param(pool(old(1), aborted=True), ["Update"], id="a rollback does not wait"),
         pytest.param(
             pool(vm(1, vmi=vmi("web-1", revision="r0"), hold=LifecycleHold("Restarting", ago(0), "run-web-1"))),
@@ -123,9 +123,9 @@ def pool(*vms: VM, window: Json = CLOSED, aborted: bool = False, **given: Any) -
         pytest.param(
             pool(old(1), old(2), updateStrategy=SURGE), [], id="no VM is created to take the place of another"
         ),
-        pytest.param(pool(old(1), old(2), updateStrategy=SURGE, window=OPEN), ["Create"], id="until a window opens"),
+        pytest.param(pool(old(1), old(2), updateStrategy=SURGE, window=OPEN), ["Create"], id="an open window: created"),
         pytest.param(
-            pool(old(1), old(2), updateStrategy=SURGE, aborted=True), ["Create"], id="but one is for a rollback"
+            pool(old(1), old(2), updateStrategy=SURGE, aborted=True), ["Create"], id="a rollback may create VMs at once"
         ),
         pytest.param(
             pool(old(1), old(2), vm(3), updateStrategy=SURGE, replicas=2), [], id="a VM that has a successor stays"
@@ -133,17 +133,17 @@ def pool(*vms: VM, window: Json = CLOSED, aborted: bool = False, **given: Any) -
         pytest.param(
             pool(old(1), old(2), vm(3), updateStrategy=SURGE, replicas=2, window=OPEN),
             ["Delete"],
-            id="until a window opens, too",
+            id="an open window lets a VM that has a successor be deleted",
         ),
         pytest.param(
             pool(vm(1, ready=False, start_failures=9), autohealing={"onlyInMaintenanceWindows": True}),
             [],
-            id="unless it should",
+            id="healing waits if it should",
         ),
         pytest.param(
             pool(vm(1, ready=False, start_failures=9), autohealing={"onlyInMaintenanceWindows": True}, window=OPEN),
             ["Heal"],
-            id="until one opens",
+            id="healing that waits for a window goes on when one opens",
         ),
     ],
 )

@@ -148,7 +148,7 @@ def test_in_which_order_scale_in_takes_vms(observed: PoolSnapshot, expected: lis
             pool("abab", aged(1, ready=False), *map(old, (2, 3, 4))), ["web-3"], id="the others of a zone that is down"
         ),
         pytest.param(pool("ab", aged(1, ready=False), old(2)), [], id="the next zone waits until the last is up"),
-        pytest.param(pool("ab", aged(1), old(2)), ["web-2"], id="and then goes on"),
+        pytest.param(pool("ab", aged(1), old(2)), ["web-2"], id="the next zone is updated when the last is up"),
         pytest.param(pool("ab", begun(1), begun(2)), ["web-1"], id="VMs that only lack a restart go zone by zone too"),
         pytest.param(
             pool("ab", begun(1, hold=LifecycleHold("Restarting", ago(0), "run-web-1")), old(2)),
@@ -166,7 +166,7 @@ def test_in_which_order_scale_in_takes_vms(observed: PoolSnapshot, expected: lis
         pytest.param(
             pool("-bbb", aged(1, ready=False, vmi=None), *map(old, (2, 3, 4))),
             ["web-2"],
-            id="which does not matter to VMs of one zone",
+            id="a VM that starts does not delay VMs of one zone",
         ),
         pytest.param(
             pool("ab", aged(1), old(2, vmi=None, vmi_exists=False)), ["web-2"], id="a VM that does not run is updated"

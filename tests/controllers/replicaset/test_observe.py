@@ -69,10 +69,10 @@ def test_changes_of_foreign_vmis_cause_no_events() -> None:
 @pytest.mark.parametrize(
     ("status", "ready"),
     [
-        pytest.param({"phase": "Running"}, True, id="what runs is ready", marks=pytest.mark.sentence("2.7")),
-        pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, False, id="unless"),
-        pytest.param({"phase": "Scheduled"}, False, id="what does not run is not"),
-        pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, True, id="it says so"),
+        pytest.param({"phase": "Running"}, True, id="it runs", marks=pytest.mark.sentence("2.7")),
+        pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "False"}]}, False, id="not ready"),
+        pytest.param({"phase": "Scheduled"}, False, id="it does not run"),
+        pytest.param({"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}, True, id="it is ready"),
     ],
 )
 @pytest.mark.sentence("2.6")

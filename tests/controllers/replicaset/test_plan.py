@@ -1,4 +1,4 @@
-"""What a set does next: state → actions. Each row is a sentence."""
+"""The plan and the status of a replica set."""
 
 from __future__ import annotations
 
@@ -48,17 +48,21 @@ def row(observed: ReplicaSetSnapshot, expected: list[Any], sentence: str) -> Any
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(snapshot(3), creates(FIRST, SECOND, THIRD), "a new set makes all its instances"),
-        row(snapshot(2, vmi("a")), creates(FIRST), "what is missing is made"),
-        row(snapshot(2, taken_names=[FIRST]), creates(SECOND, THIRD), "names that somebody has are left to them"),
-        row(snapshot(5, burst=2), creates(FIRST, SECOND), "never more at once than the burst"),
-        row(snapshot(2, vmi("a"), starting("b")), [], "one that is on its way is one"),
-        row(snapshot(2, vmi("a"), vmi("b", deleting=True)), creates(FIRST), "one on its way out is replaced at once"),
-        row(snapshot(2, vmi("a"), vmi("b", phase="Unknown")), creates(FIRST), "one in the phase Unknown is replaced"),
-        row(snapshot(1, synced=False), [], "what was written must be seen before more is"),
-        row(snapshot(a_set(1, paused=True)), [], "a paused set makes nothing"),
-        row(snapshot(a_set(1, deleting=True)), [], "a set that is being deleted makes nothing"),
-        row(snapshot(0), [], "none is a number like any other"),
+        row(snapshot(3), creates(FIRST, SECOND, THIRD), "a new set creates all its VMIs"),
+        row(snapshot(2, vmi("a")), creates(FIRST), "missing VMIs are created"),
+        row(snapshot(2, taken_names=[FIRST]), creates(SECOND, THIRD), "the names of other VMIs are not used"),
+        row(snapshot(5, burst=2), creates(FIRST, SECOND), "never more creations at once than the burst"),
+        row(snapshot(2, vmi("a"), starting("b")), [], "a VMI that starts counts"),
+        row(
+            snapshot(2, vmi("a"), vmi("b", deleting=True)),
+            creates(FIRST),
+            "a VMI that is being deleted is replaced at once",
+        ),
+        row(snapshot(2, vmi("a"), vmi("b", phase="Unknown")), creates(FIRST), "a VMI in the phase Unknown is replaced"),
+        row(snapshot(1, synced=False), [], "nothing is created before the store shows the last writes"),
+        row(snapshot(a_set(1, paused=True)), [], "a paused set creates nothing"),
+        row(snapshot(a_set(1, deleting=True)), [], "a set that is being deleted creates nothing"),
+        row(snapshot(0), [], "a set of 0 replicas creates nothing"),
     ],
 )
 @pytest.mark.sentence("2.1")
@@ -69,48 +73,60 @@ def test_scale_out(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(snapshot(1, vmi("a"), starting("b")), deletes("b"), "what is not ready goes first"),
+        row(snapshot(1, vmi("a"), starting("b")), deletes("b"), "VMIs that are not ready are deleted first"),
         row(
             snapshot(1, vmi("a"), vmi("b", migrating=True, created_at="1"), starting("c", created_at="0")),
             deletes("c", "b"),
-            "then what is being migrated",
+            "VMIs that migrate are deleted before other ready ones",
         ),
         row(
             snapshot(1, vmi("a", created_at="2"), vmi("b", created_at="3"), vmi("c", created_at="1")),
             deletes("b", "a"),
-            "then the newest",
+            "of ready VMIs, the newest are deleted first",
         ),
         row(
             snapshot(1, starting("a", created_at="1"), starting("b", created_at="2"), vmi("c", created_at="3")),
             deletes("b", "a"),
-            "the newest first among those that are not ready, too",
+            "of VMIs that are not ready, the newest are deleted first",
         ),
         row(
             snapshot(1, vmi("a"), vmi("b", migrating=True, ready=False), vmi("c", migrating=True)),
             deletes("b", "c"),
-            "one that is moved and not ready is not ready",
+            "a VMI that migrates and is not ready counts as not ready",
         ),
-        row(snapshot(1, vmi("b"), vmi("a")), deletes("a"), "a tie is broken the same way every time"),
-        row(snapshot(0, vmi("a"), vmi("b"), vmi("c"), burst=2), deletes("a", "b"), "never more at once than the burst"),
+        row(snapshot(1, vmi("b"), vmi("a")), deletes("a"), "of VMIs of the same age, the first name is deleted"),
+        row(
+            snapshot(0, vmi("a"), vmi("b"), vmi("c"), burst=2),
+            deletes("a", "b"),
+            "never more deletions at once than the burst",
+        ),
         row(
             snapshot(1, vmi("a"), vmi("b"), vmi("c", deleting=True)),
             deletes("a"),
-            "one on its way out is none of those that must go",
+            "a VMI that is being deleted is none of the excess VMIs",
         ),
-        row(snapshot(1, vmi("a"), vmi("b", deleting=True)), [], "deleted once is enough"),
+        row(snapshot(1, vmi("a"), vmi("b", deleting=True)), [], "a deletion is not repeated"),
         row(snapshot(a_set(0, paused=True), vmi("a")), [], "a paused set deletes nothing"),
-        row(snapshot(a_set(0, deleting=True), vmi("a")), [], "a set that is being deleted leaves it to the collector"),
+        row(
+            snapshot(a_set(0, deleting=True), vmi("a")),
+            [],
+            "a set that is being deleted leaves its VMIs to the garbage collector",
+        ),
         row(
             snapshot(1, vmi("a"), vmi("b", phase="Unknown", ready=False)),
             deletes("b"),
-            "one of unknown state goes when enough are ready",
+            "a VMI in the phase Unknown is deleted when its replacement is ready",
         ),
         row(
             snapshot(1, starting("a"), vmi("b", phase="Unknown", ready=False)),
             [],
-            "and stays while its replacement is not ready: it may come back",
+            "a VMI in the phase Unknown stays until then, because it may come back",
         ),
-        row(snapshot(0, vmi("a", phase="Unknown", ready=False)), deletes("a"), "or when none is wanted"),
+        row(
+            snapshot(0, vmi("a", phase="Unknown", ready=False)),
+            deletes("a"),
+            "a VMI in the phase Unknown is deleted if no VMI is wanted",
+        ),
     ],
 )
 @pytest.mark.sentence("2.12")
@@ -124,25 +140,25 @@ def test_which_vmis_scale_in_deletes(observed: ReplicaSetSnapshot, expected: lis
         row(
             snapshot(2, vmi("a"), vmi("b", labels={"app": "debugged"})),
             [("Release", "b"), ("Create", FIRST)],
-            "a relabelled instance is let go and replaced",
+            "a VMI whose labels no longer match is released and replaced",
         ),
         row(
             snapshot(1, vmi("a"), vmi("b", labels={}, deleting=True)),
             [],
-            "one on its way out needs not be let go",
+            "a VMI that is being deleted is not released",
         ),
-        row(snapshot(1, orphan("a")), [("Adopt", "a")], "an orphan that matches is taken in, and counts"),
+        row(snapshot(1, orphan("a")), [("Adopt", "a")], "an orphan with matching labels is adopted, and counts"),
         row(
             snapshot(1, vmi("a"), orphan("b", created_at="9")),
             [("Adopt", "b")],
-            "an orphan too many is taken in first, and goes by the same order when it is",
+            "an excess orphan is adopted before it can be deleted",
         ),
         row(
             snapshot(a_set(0, paused=True), orphan("a"), vmi("b", labels={})),
             [("Release", "b"), ("Adopt", "a")],
-            "a paused set knows its own",
+            "a paused set adopts and releases",
         ),
-        row(snapshot(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted takes nobody in"),
+        row(snapshot(a_set(1, deleting=True), orphan("a")), [], "a set that is being deleted adopts nothing"),
     ],
 )
 @pytest.mark.sentence("2.16")
@@ -153,34 +169,38 @@ def test_adoption_and_release(observed: ReplicaSetSnapshot, expected: list[Any])
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        row(snapshot(1, ended("a")), [("Delete", "a"), ("Create", FIRST)], "one that has ended goes and is replaced"),
+        row(snapshot(1, ended("a")), [("Delete", "a"), ("Create", FIRST)], "a failed VMI is deleted and replaced"),
         row(
             snapshot(1, ended("a", "Succeeded")),
             [("Delete", "a"), ("Create", FIRST)],
-            "so does one that ended well: somebody is wanted in its place",
+            "a VMI that succeeded is deleted and replaced",
         ),
-        row(snapshot(1, vmi("b"), ended("a")), deletes("a"), "one whose replacement is there only goes"),
-        row(snapshot(0, ended("a", attempt=3, ran=1)), deletes("a"), "nothing waits where none is wanted"),
-        row(snapshot(1, ended("a", deleting=True)), creates(FIRST), "it is deleted once"),
+        row(snapshot(1, vmi("b"), ended("a")), deletes("a"), "a failed VMI whose replacement exists is only deleted"),
+        row(
+            snapshot(0, ended("a", attempt=3, ran=1)),
+            deletes("a"),
+            "a failed VMI is deleted without a back-off if no VMI is wanted",
+        ),
+        row(snapshot(1, ended("a", deleting=True)), creates(FIRST), "the deletion of a failed VMI is not repeated"),
         row(
             snapshot(1, ended("a", ran=3)),
             [("Delete", "a"), ("Create", FIRST, 1)],
-            "the first that ends early is replaced at once, and it is written down",
+            "the first VMI that ends early is replaced at once, with its number of attempts",
         ),
         row(
             snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=5)),
             [],
-            "the second stays a while: no template is tried ten times a second",
+            "the second VMI that ends early stays for the back-off",
         ),
         row(
             snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=10)),
             [("Delete", "a"), ("Create", FIRST, 2)],
-            "and then has its turn",
+            "the second VMI that ends early is replaced after the back-off",
         ),
         row(
             snapshot(1, ended("a", attempt=6, ran=3, ago_seconds=200)),
             [],
-            "the more went before, the longer the pause",
+            "the back-off grows with the number of attempts",
         ),
         row(
             snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=-60)),
@@ -190,34 +210,34 @@ def test_adoption_and_release(observed: ReplicaSetSnapshot, expected: list[Any])
         row(
             snapshot(1, ended("a", attempt=1, ran=3, ago_seconds=-3600)),
             [("Delete", "a"), ("Create", FIRST, 2)],
-            "one that ended before the clock was set back waits no longer",
+            "a VMI that ended before the clock was set back waits no longer",
         ),
         row(
             snapshot(1, ended("a", attempt=6, ran=300)),
             [("Delete", "a"), ("Create", FIRST)],
-            "one that ran for a while ends the row",
+            "a VMI that ran for a while resets the number of attempts",
         ),
         row(
             snapshot(2, ended("a", attempt=4, ran=3), vmi("b")),
             [],
-            "the others are as many as before",
+            "a VMI in its back-off keeps its place",
         ),
         row(
             snapshot(2, ended("a", attempt=4, ran=3), vmi("b"), vmi("c")),
             deletes("a"),
-            "one that waits does not stay when its place is taken",
+            "a VMI in its back-off is deleted when its place is taken",
         ),
         row(
             snapshot(2, ended("a", attempt=1, ran=3, ago_seconds=99), ended("b", attempt=5, ran=3, ago_seconds=999)),
             [("Delete", "a"), ("Delete", "b"), ("Create", FIRST, 6), ("Create", SECOND, 2)],
-            "each replacement has its own history",
+            "each replacement has its own number of attempts",
         ),
         row(
             snapshot(1, ended("a", attempt=2, ran_at="", ended_at="", created_at="")),
             [("Delete", "a"), ("Create", FIRST, 3)],
-            "one that says nothing of its times waits for nothing",
+            "a VMI without times is replaced at once",
         ),
-        row(snapshot(a_set(1, paused=True), ended("a")), [], "a paused set leaves them for people to look at"),
+        row(snapshot(a_set(1, paused=True), ended("a")), [], "a paused set keeps VMIs that have ended"),
     ],
 )
 def test_replacement_of_ended_vmis(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
@@ -250,7 +270,7 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
             3,
             2,
             0,
-            id="all, and those that are ready",
+            id="all VMIs, and those that are ready",
             marks=pytest.mark.sentence("2.6"),
         ),
         pytest.param(
@@ -258,7 +278,7 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
             1,
             1,
             0,
-            id="what has ended does not count",
+            id="VMIs that have ended do not count",
             marks=pytest.mark.sentence("2.5"),
         ),
         pytest.param(
@@ -266,17 +286,17 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
             1,
             1,
             1,
-            id="what is on its way out is apart",
+            id="VMIs that are being deleted are counted separately",
             marks=pytest.mark.sentence("2.18"),
         ),
-        pytest.param(snapshot(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan counts when it is taken in"),
-        pytest.param(snapshot(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="one that is let go does not"),
+        pytest.param(snapshot(1, vmi("a"), orphan("b")), 2, 2, 0, id="an orphan that is adopted counts"),
+        pytest.param(snapshot(1, vmi("a"), vmi("b", labels={})), 1, 1, 0, id="a VMI that is released does not count"),
         pytest.param(
             snapshot(1, vmi("a", migrating=True)),
             1,
             1,
             0,
-            id="one that is moved is ready",
+            id="a VMI that migrates is ready",
             marks=pytest.mark.sentence("2.7", "2.13"),
         ),
         pytest.param(
@@ -284,12 +304,14 @@ def said(observed: ReplicaSetSnapshot) -> ReplicaSetStatus:
             2,
             1,
             0,
-            id="an unknown state is not a final one",
+            id="a VMI in the phase Unknown counts",
             marks=pytest.mark.sentence("2.5"),
         ),
     ],
 )
-def test_counts(observed: ReplicaSetSnapshot, replicas: int, ready: int, terminating: int) -> None:
+def test_which_vmis_the_status_counts(
+    observed: ReplicaSetSnapshot, replicas: int, ready: int, terminating: int
+) -> None:
     found = said(observed)
     assert (found.replicas, found.ready_replicas, found.terminating_replicas) == (replicas, ready, terminating)
 
@@ -301,11 +323,11 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
 @pytest.mark.parametrize(
     ("observed", "expected"),
     [
-        pytest.param(snapshot(1, vmi("a")), [], id="nothing to say at rest"),
+        pytest.param(snapshot(1, vmi("a")), [], id="at rest"),
         pytest.param(
             snapshot(1, failure=REFUSED),
             [("ReplicaFailure", "True", "FailureCreate", "no permission to create VMIs")],
-            id="what the API server refused, in its words",
+            id="the message of the API server",
             marks=pytest.mark.sentence("2.9"),
         ),
         pytest.param(
@@ -323,11 +345,11 @@ def conditions(found: ReplicaSetStatus) -> list[tuple[Any, ...]]:
                     "a ended (Failed: GuestPanicked) early, and so did 2 before it: it is replaced at 12:00:11 UTC",
                 )
             ],
-            id="instances that end again and again",
+            id="VMIs that end again and again",
         ),
     ],
 )
-def test_conditions(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
+def test_the_conditions_of_failures_and_pauses(observed: ReplicaSetSnapshot, expected: list[Any]) -> None:
     assert conditions(said(observed)) == expected
 
 
@@ -405,7 +427,11 @@ def test_a_refusal_is_reconciled_until_it_needs_a_person(message: str, seconds: 
             id="two causes",
         ),
         pytest.param([starting("a"), vmi("b")], "1 of 2 VMIs is ready", id="no cause yet"),
-        pytest.param([vmi("a", start_failure="x", ready=True), starting("b")], "1 of 2 VMIs is ready", id="it runs"),
+        pytest.param(
+            [vmi("a", start_failure="x", ready=True), starting("b")],
+            "1 of 2 VMIs is ready",
+            id="the cause of a VMI that runs",
+        ),
     ],
 )
 def test_the_set_says_why_its_vmis_do_not_start(vmis: list[VMI], message: str) -> None:

@@ -113,10 +113,10 @@ def test_a_simulation_of_four_times_the_vmis_costs_four_times_as_much(replicas: 
     [
         pytest.param(None, document(1), True, 503, id="another replica leads"),
         pytest.param(stores(), {"metadata": {}}, True, 422, id="no name"),
-        pytest.param(stores(), document("many"), True, 422, id="no set"),
-        pytest.param(stores(), document(1), False, 403, id="who may not see the instances"),
-        pytest.param(stores(), document(1), Unauthorized("who?", status=401), 401, id="who is nobody"),
-        pytest.param(stores(), document(1), Unreachable("away"), 503, id="nobody can say"),
+        pytest.param(stores(), document("many"), True, 422, id="no valid set"),
+        pytest.param(stores(), document(1), False, 403, id="a user who may not list VMIs"),
+        pytest.param(stores(), document(1), Unauthorized("who?", status=401), 401, id="an unknown user"),
+        pytest.param(stores(), document(1), Unreachable("away"), 503, id="the API server does not answer"),
     ],
 )
 async def test_requests_without_a_plan(of: Stores | None, sent: Json, allowed: bool | ApiError, status: int) -> None:

@@ -18,7 +18,7 @@ from controllers.warmpool.reasons import WarmPoolReason
         pytest.param(50, 7, 0.0, 450, 600, id="up to ten minutes"),
         pytest.param(1, 7, 40.0, 0, 0, id="it is over"),
         pytest.param(50, 8, 0.0, CHANGED_SECONDS, CHANGED_SECONDS, id="a changed spec is tried soon"),
-        pytest.param(50, 8, CHANGED_SECONDS, 0, 0, id="but not at once, because it may be changed all the time"),
+        pytest.param(50, 8, CHANGED_SECONDS, 0, 0, id="a changed spec that changes all the time is not tried at once"),
     ],
 )
 def test_pauses(times: int, generation: int, now: float, least: float, most: float) -> None:

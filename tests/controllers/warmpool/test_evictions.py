@@ -89,16 +89,16 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
         pytest.param(seen(claimed("a", of={"deleting": True})), [], id="its claim has ended, and it is deleted"),
         pytest.param(deleted(seen(A, budgets=(budget("a"),))), ["delete"], id="the pool is deleted, its claims stay"),
         pytest.param(seen(A, B, evictionBudget="Disabled"), [], id="it is disabled"),
-        pytest.param(seen(A, budgets=(budget("a"),), evictionBudget="Disabled"), ["delete"], id="and so deleted"),
+        pytest.param(seen(A, budgets=(budget("a"),), evictionBudget="Disabled"), ["delete"], id="a disabled one goes"),
         pytest.param(seen(A, B, begun={"a": 599.0}), [("", 2, "run-a", "run-b")], id="the delay is not over"),
         pytest.param(seen(A, B, begun={"a": 600.0}), [("", 1, "run-b")], id="the delay of one is over"),
         pytest.param(seen(A, begun={"a": 60.0}, evictionDelaySeconds=60), [], id="the pool's own delay is over"),
-        pytest.param(seen(A, B, budgets=(budget("b"),), begun={"b": 9e3}), [(OWN, 1, "run-a")], id="another one"),
+        pytest.param(seen(A, B, budgets=(budget("b"),), begun={"b": 9e3}), [(OWN, 1, "run-a")], id="b's delay is over"),
         pytest.param(seen(A, budgets=(budget(app="x"),)), ["delete"], id="somebody changed its labels"),
-        pytest.param(seen(A, budgets=(replace(budget("a"), min_available=None),)), [(OWN, 1, "run-a")], id="or it"),
+        pytest.param(seen(A, budgets=(replace(budget("a"), min_available=None),)), [(OWN, 1, "run-a")], id="no limit"),
         pytest.param(seen(A, budgets=(budget(name="mine", owner="", app="ci"),)), [], id="another selects the Pod"),
         pytest.param(
-            seen(A, budgets=(budget("a"), budget(name="mine", owner="", app="ci"))), ["delete"], id="it yields to it"
+            seen(A, budgets=(budget("a"), budget(name="mine", owner="", app="ci"))), ["delete"], id="the own one yields"
         ),
         pytest.param(seen(A, budgets=(budget(name="db", owner="", app="db"),)), [("", 1, "run-a")], id="other Pods"),
         pytest.param(seen(A, budgets=(budget(name="web.claims", owner="x", app="db"),)), [], id="the name is taken"),
@@ -112,7 +112,7 @@ MOVED = claimed("b", eviction_strategy="LiveMigrate")
             [("u-web-claims", 2, "run-a", "run-b")],
             id="a budget keeps its earlier name",
         ),
-        pytest.param(seen(budgets=(budget("a", name=EARLIER),)), ["delete"], id="and is deleted by its earlier name"),
+        pytest.param(seen(budgets=(budget("a", name=EARLIER),)), ["delete"], id="a budget with its earlier name goes"),
         pytest.param(
             seen(A, budgets=(replace(budget("a", name=EARLIER, owner=""), abandoned=True),)),
             ["delete"],

@@ -49,12 +49,12 @@ def recording(*uids: str, replicas: int = 1, **spec: Any) -> WarmPool:
         pytest.param(
             a_snapshot(recording(), a_vm("a", NEW, created_at=ago(60))),
             [("delete", "a", "NotRecorded")],
-            id="and is deleted when the status cannot be behind",
+            id="a VM without a record is deleted when the status cannot be behind",
         ),
         pytest.param(
             a_snapshot(recording(), a_vm("a", created_at=ago(60))),
             [("delete", "a", "NotRecorded")],
-            id="also one whose labels say that it is Ready",
+            id="a VM without a record whose labels say that it is Ready is deleted",
         ),
         pytest.param(
             a_snapshot(recording(), a_vm("a", created_at=ago(600)), created=frozenset("a")),

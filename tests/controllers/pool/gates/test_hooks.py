@@ -249,7 +249,7 @@ def after_failure(observed: PoolSnapshot) -> PoolSnapshot:
         pytest.param(
             pool(1, serving(1), held(2, hold={"since": LAST, "hooks": {"drain": LAST}})),
             [("Delete", "web-2")],
-            id="so does one with times that are too late to compute with",
+            id="a hold with times that are too late to compute with ends",
         ),
     ],
 )

@@ -67,7 +67,7 @@ def stopped(seconds_left: float) -> Json:
         pytest.param(
             eight(bad(1), updateStrategy={"unmanaged": {}}, scaleInStrategy={"unmanaged": {}}),
             ["web-1"],
-            id="also in a pool whose strategies are unmanaged",
+            id="a pool whose strategies are unmanaged heals",
             marks=pytest.mark.sentence("1.59"),
         ),
         pytest.param(eight(bad(1, ready=True)), [], id="not when it runs after all"),
@@ -103,7 +103,7 @@ def stopped(seconds_left: float) -> Json:
             marks=pytest.mark.sentence("1.58"),
         ),
         pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(60)), [], id="it stays stopped"),
-        pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="then one is tried"),
+        pytest.param(eight(bad(1), bad(2), bad(3), healing=stopped(-1)), ["web-1"], id="after its pause, one is tried"),
         pytest.param(eight(bad(1), healing=stopped(60)), [], id="the last to recover is not replaced for being slow"),
         pytest.param(eight(bad(1), healing=stopped(-1)), ["web-1"], id="it goes on by itself when few fail"),
         pytest.param(eight(bad(1), healing={"vms": [memory("web-1", 1, 30)]}), [], id="left alone"),

@@ -203,7 +203,7 @@ def unrestored(*names: str) -> tuple[VMRestore, ...]:
             SNAPSHOTS,
             snapshot(2, halted(1, restore="r", run_strategy_before="Always"), vm(2)),
             ("SnapshotFailure", "True", "RestoreFailed", f"the restore failed of web-1 ({LOST})"),
-            id="and so is the restore",
+            id="the snapshot and the restore are gone",
         ),
         pytest.param(
             SNAPSHOTS,

@@ -104,7 +104,7 @@ NO_KUBEVIRT = (
         pytest.param(seen(*FOUR), [("", 3)], id="all but maxUnavailable must stay"),
         pytest.param(seen(*FOUR, maxUnavailable="50%"), [("", 2)], id="a percentage of the replicas"),
         pytest.param(seen(*map(movable, (1, 2, 3)), STARTS), [], id="the start of a VM that can be migrated"),
-        pytest.param(seen(*map(fixed, (1, 2, 3)), STARTS, budgets=(budget(),)), [], id="and of one that cannot"),
+        pytest.param(seen(*map(fixed, (1, 2, 3)), STARTS, budgets=(budget(),)), [], id="the start of a fixed VM"),
         pytest.param(seen(*FOUR, budgets=(budget(),)), [], id="it is in step"),
         pytest.param(seen(*FOUR, budgets=(budget(least=2),)), [("u-web", 3)], id="the pool has grown"),
         pytest.param(seen(*FOUR, budgets=(budget(least=None),)), [("u-web", 3)], id="somebody wrote a percentage"),
@@ -116,13 +116,13 @@ NO_KUBEVIRT = (
         pytest.param(
             replace(seen(*FOUR, budgets=(budget(left_out=("left",)),)), foreign_vmis=("left",)),
             [],
-            id="neither does it when it gets ready or migrates",
+            id="a VM that has left the pool makes no room when it gets ready or migrates",
         ),
         pytest.param(seen(*FOUR, budgets=(budget(left_out=("left",)),)), [("u-web", 3)], id="it is gone, or is back"),
         pytest.param(seen(*FOUR[:3]), [("", 3)], id="a VM that is missing counts: it is about to be created"),
         pytest.param(seen(*FOUR, replicas=3), [("", 2)], id="a VM above replicas does not count"),
         pytest.param(seen(*FOUR[:3], halted(4)), [("", 2)], id="a halted VM does not count"),
-        pytest.param(seen(*FOUR[:3], leaving(4)), [("", 3)], id="nor a VM that is deleted, but the one after it"),
+        pytest.param(seen(*FOUR[:3], leaving(4)), [("", 3)], id="a deleted VM does not count, but the next one"),
         pytest.param(seen(*FOUR[:3], running(4, migrating=True)), [("", 4)], id="a user migrates a VM: two Pods"),
         pytest.param(seen(*FOUR, budgets=(budget(),), paused=True, maxUnavailable=2), [("u-web", 2)], id="paused"),
         pytest.param(seen(*map(halted, range(1, 5))), [], id="a halted pool has none"),
@@ -133,7 +133,7 @@ NO_KUBEVIRT = (
         pytest.param(seen(*FOUR, budgets=(budget(app="x"),)), [DELETE], id="it selects other Pods: it is made again"),
         pytest.param(seen(*FOUR, budgets=(budget("mine", "", app="shop"),)), [], id="another selects the same Pods"),
         pytest.param(
-            seen(*FOUR, budgets=(budget(), budget("mine", "", app="shop"))), [DELETE], id="it yields to another"
+            seen(*FOUR, budgets=(budget(), budget("mine", "", app="shop"))), [DELETE], id="it yields to a foreign one"
         ),
         pytest.param(seen(*FOUR, budgets=(budget("db", "", app="db"),)), [("", 3)], id="a budget of other Pods"),
         pytest.param(seen(*FOUR, budgets=(budget("web", "u-x", app="db"),)), [], id="the name is taken"),
@@ -150,7 +150,7 @@ NO_KUBEVIRT = (
             seen(running(1, "LiveMigrate", ready=False), *FOUR[1:]), [("", 3, "run-web-1")], id="it is not available"
         ),
         pytest.param(
-            seen(leaving(1, vmi=MOVED.vmi), *FOUR[1:]), [("", 3, "run-web-1")], id="nor is it while it is deleted"
+            seen(leaving(1, vmi=MOVED.vmi), *FOUR[1:]), [("", 3, "run-web-1")], id="a deleted VM is not available"
         ),
         pytest.param(
             seen(*(running(n, "LiveMigrate") for n in (1, 2, 3)), FOUR[3]), [], id="the VMs that it moves are enough"
@@ -170,7 +170,7 @@ NO_KUBEVIRT = (
         pytest.param(refused(seen(*FOUR), wait=9), [], id="the API server has refused it, and the pause lasts"),
         pytest.param(refused(seen(*FOUR)), [("", 3)], id="the pause is over"),
         pytest.param(seen(*FOUR, deleting=True), [], id="the pool is deleted"),
-        pytest.param(seen(*FOUR, deleting=True, budgets=(budget(),)), [DELETE], id="and its budget, if its VMs stay"),
+        pytest.param(seen(*FOUR, deleting=True, budgets=(budget(),)), [DELETE], id="the pool is deleted, its VMs stay"),
         pytest.param(
             seen(*FOUR, budgets=(replace(budget(owner=""), abandoned=True),)), [DELETE], id="an earlier pool left it"
         ),
@@ -232,7 +232,7 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             seen(*map(fixed, (1, 2, 3)), STARTS, budgets=(budget("mine", "", app="shop"),)),
             PoolReason.FOREIGN_EVICTION_BUDGET,
             TWO,
-            id="or cannot, as the others",
+            id="a VM that starts probably cannot be migrated, as the others",
         ),
         pytest.param(seen(*FOUR, budgets=None), PoolReason.EVICTION_BUDGETS_UNREADABLE, UNREADABLE, id="no right"),
         pytest.param(
@@ -245,7 +245,7 @@ def test_the_budget_is_in_step_with_the_pool(observed: PoolSnapshot, actions: li
             seen(MOVED, *FOUR[1:3], vm(4, ready=False, vmi=vmi("web-4", ready=False, start_failure="Unschedulable"))),
             PoolReason.EVICTIONS_BLOCKED,
             f"{MUST_WAIT}web-4 does not start: Unschedulable",
-            id="the same while one of the VMs migrates when it is evicted",
+            id="no node has room for a VM, while another migrates when it is evicted",
         ),
         pytest.param(
             seen(*FOUR[:3], running(4, ready=False, paused="PausedByUser")),

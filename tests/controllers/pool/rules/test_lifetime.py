@@ -80,7 +80,7 @@ def pool(*vms: VM, days: float = 7, **given: Any) -> PoolSnapshot:
         pytest.param(
             pool(aged(1, 8, revision="r0"), updateStrategy={"proactive": {"partition": 1}}),
             [("Restart", "web-1")],
-            id="so does that of a VM that the partition keeps",
+            id="the lifetime of a VM that the partition keeps ends",
         ),
     ],
 )

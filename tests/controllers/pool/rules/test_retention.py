@@ -50,16 +50,16 @@ OLD, YOUNG = HOUR + 1, HOUR - 1
             [],
             id="disks of a VM wait for the one that was retained last",
         ),
-        pytest.param(pool(TTL, disk(1, OLD), disk(1, HOUR, "data")), [("root-1", "data-1")], id="and go together"),
+        pytest.param(pool(TTL, disk(1, OLD), disk(1, HOUR, "data")), [("root-1", "data-1")], id="disks go together"),
         pytest.param(
             pool(TTL, disk(1, OLD, replaced=True), disk(1, YOUNG, "data", replaced=True)),
             [("root-1",)],
             id="disks that updates replaced go alone",
         ),
         pytest.param(pool(TTL, disk(1, OLD, retained_at="")), [], id="a disk without a time gets one first"),
-        pytest.param(pool(TTL, disk(1, OLD, retained_at="soon")), [], id="so does one with a damaged time"),
+        pytest.param(pool(TTL, disk(1, OLD, retained_at="soon")), [], id="a damaged time is replaced first"),
         pytest.param(
-            pool(TTL, disk(1, OLD, retained_at="9999-12-31T23:59:59Z")), [], id="or one from which no end follows"
+            pool(TTL, disk(1, OLD, retained_at="9999-12-31T23:59:59Z")), [], id="a time without an end is replaced"
         ),
         pytest.param(pool(TTL, disk(1, OLD, deleting=True)), [], id="a disk that is being deleted"),
         pytest.param(pool(TTL, disk(1, OLD), vms=[vm(1)]), [], id="a disk that returns to its VM stays"),
@@ -93,7 +93,7 @@ OLD, YOUNG = HOUR + 1, HOUR - 1
         pytest.param(
             pool(TTL, disk(1, OLD, used_at=ago(HOUR - 1))), [], id="a disk that was in use is left for an hour"
         ),
-        pytest.param(pool(TTL, disk(1, OLD, used_at=ago(HOUR))), [("root-1",)], id="and then looked at again"),
+        pytest.param(pool(TTL, disk(1, OLD, used_at=ago(HOUR))), [("root-1",)], id="a disk in use goes an hour later"),
         pytest.param(pool(TTL, disk(1, OLD), paused=True), [], id="a paused pool deletes none"),
         pytest.param(pool({"max": 2}, disk(1, 3), disk(2, 2)), [], id="as many as may be"),
         pytest.param(

@@ -90,7 +90,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
         pytest.param(
             four(vm(1, ready=False), old(2), old(3), old(4)), [], id="the next waits until the last is available"
         ),
-        pytest.param(four(vm(1), old(2), old(3), old(4)), [("Update", "web-2")], id="and then goes on"),
+        pytest.param(four(vm(1), old(2), old(3), old(4)), [("Update", "web-2")], id="the last is available: the next"),
         pytest.param(
             four(old(1), old(2), old(3), old(4, ready=False)),
             [("Update", "web-4")],
@@ -162,7 +162,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
         pytest.param(
             replace(four(old(1), vm(2), vm(3), vm(4)), refused=frozenset({"web-1@r1"})),
             [("Update", "web-1")],
-            id="and is tried again when it is its turn",
+            id="a refused update is tried again when it is its turn",
         ),
         pytest.param(
             replace(four(begun(1), old(2), old(3), old(4)), refused=frozenset({"run-web-1"})),
@@ -189,7 +189,7 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
             [("Update", "web-2"), ("Update", "web-1")],
             id="one whose guest has ended costs nothing",
         ),
-        pytest.param(four(halted(1, vmi=ENDED), *map(vm, (2, 3, 4))), [], id="and is not started again for it"),
+        pytest.param(four(halted(1, vmi=ENDED), *map(vm, (2, 3, 4))), [], id="a VM with an ended guest is not started"),
         pytest.param(
             four(failed("r1"), old(2), old(3), old(4)), [], id="the next waits for one whose new run has failed"
         ),
@@ -202,17 +202,17 @@ def done(observed: PoolSnapshot) -> list[tuple[str, str]]:
         pytest.param(
             four(begun(1, run_strategy="Once"), *(old(n, run_strategy="Once") for n in (2, 3, 4))),
             [("Update", "web-2"), ("Update", "web-3"), ("Update", "web-4")],
-            id="and loses nothing by an update, so all get it at once",
+            id="VMs that run once get an update all at once, because they lose nothing by it",
         ),
         pytest.param(
             four(begun(1, run_strategy="Once"), old(2), old(3), old(4)),
             [("Update", "web-2")],
-            id="nor does it hold up others while it runs",
+            id="a VM that runs once does not hold up others while it runs",
         ),
         pytest.param(
             four(begun(1, run_strategy="Once", ready=False), old(2), old(3), old(4)),
             [],
-            id="unless it is not available",
+            id="a VM that runs once and is not available holds up others",
         ),
     ],
 )

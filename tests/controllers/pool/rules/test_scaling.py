@@ -210,7 +210,7 @@ def creates(*ordinals: int) -> list[tuple[str, str]]:
             snapshot(3, vm(1), vm(3)), creates(2), id="a gap is filled first", marks=pytest.mark.sentence("1.32")
         ),
         pytest.param(
-            snapshot(4, vm(1), vm(3)), creates(2, 4), id="then the numbers go on", marks=pytest.mark.sentence("1.31")
+            snapshot(4, vm(1), vm(3)), creates(2, 4), id="higher numbers after gaps", marks=pytest.mark.sentence("1.31")
         ),
         pytest.param(
             snapshot(2, vm(1), taken_ordinals=[2, 3]),
@@ -295,14 +295,14 @@ def test_a_recently_deleted_name_is_created_after_a_check_of_its_disks() -> None
         pytest.param(
             snapshot(a_pool(1, deleting=True), leaving(2, retains_disks=True, retained_by="u-web")),
             [("release", "web-2", ("root-2",), "u-web")],
-            id="even while the pool is being deleted",
+            id="disks are retained while the pool is being deleted",
         ),
         pytest.param(
             snapshot(
                 0, awaiting_release=(leaving(2, retains_disks=True, retained_by="u-old", owner_uid="", owner_name=""),)
             ),
             [("release", "web-2", ("root-2",), "u-old")],
-            id="even without an owner, for the pool that retained them",
+            id="disks are retained without an owner, for the pool that retained them",
         ),
         pytest.param(
             snapshot(1, vm(1), retained_disks=(retained(1),)),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from controllers.pool.import_check import revision_of
-from controllers.pool.import_steps import CannotImport, Observed, Write, change_controller, identity, with_controller
+from controllers.pool.import_steps import CannotImport, Observed, Write, change_controller, identity
 from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL, preserves_state
 from controllers.shared.names import name_of, ordinal_of
 from controllers.shared.vm import disk_names
@@ -45,12 +45,11 @@ def adopt(observed: Observed, target: Json, members: list[Json], revisions: dict
         label = revisions.get(revision_of(vm))
         started = revisions.get(str(at(vm, "spec", "template", "metadata", "labels", REVISION_LABEL) or ""), label)
         changes = {
-            "ownerReferences": with_controller(vm, owner),
             "finalizers": [each for each in metadata.get("finalizers") or () if each != FINALIZER],
             "labels": {meta.POOL: pool["name"], meta.REVISION: label},
         }
         labels = {meta.POOL: pool["name"], meta.REVISION: started}
-        yield change_controller(metadata, changes, labels, "change its controller to the new pool")
+        yield change_controller(vm, owner, changes, labels, "change its controller to the new pool")
 
 
 def _loses_disks(observed: Observed, vm: Json) -> bool:

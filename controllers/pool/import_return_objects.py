@@ -12,7 +12,6 @@ from controllers.pool.import_steps import (
     identity,
     kubevirt_owner,
     vmis,
-    with_controller,
 )
 from controllers.pool.kubevirt_pools import FINALIZER, REVISION_LABEL
 from poolhouse.api.apimachinery.owner_references import controller_of
@@ -72,13 +71,12 @@ def return_vms(observed: Observed, target: Json, source: Json, data: Json) -> It
         started = names.get(next_revision(vm), label)
         others = (each for each in metadata.get("finalizers") or () if each not in (FINALIZER, meta.KEEP_DISKS))
         changes = {
-            "ownerReferences": with_controller(vm, kubevirt_owner(source)),
             "finalizers": [*others, FINALIZER],
             "labels": {**none, REVISION_LABEL: label},
             "annotations": dict.fromkeys(_ANNOTATIONS),
         }
         labels = {**none, REVISION_LABEL: started}
-        yield change_controller(metadata, changes, labels, "change its controller to KubeVirt's pool")
+        yield change_controller(vm, kubevirt_owner(source), changes, labels, "change its controller to KubeVirt's pool")
 
 
 def _named(names: dict[str, str], kind: str, document: Json) -> str:

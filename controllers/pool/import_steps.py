@@ -166,16 +166,15 @@ def vmis(observed: Observed, uid: str) -> list[Json]:
     return [known[name] for vm in observed.owned(uid) if (name := vm["metadata"]["name"]) in known]
 
 
-def change_controller(vm: Json, changes: Json, labels: Json, why: str) -> Write:
-    """Changes the metadata of a VM, and the labels of its template, unless the VM has changed since it was observed."""
-    body = {"metadata": {**identity(vm), **changes}, "spec": {"template": {"metadata": {"labels": labels}}}}
-    return Write("patch", VMS, vm["name"], why, body)
+def change_controller(vm: Json, owner: Json, changes: Json, labels: Json, why: str) -> Write:
+    """Changes the controller and other metadata of a VM, and the labels of its template, unless the VM has changed
+    since it was observed."""
+    metadata = vm["metadata"]
+    others = (each for each in metadata.get("ownerReferences") or () if not each.get("controller"))
+    changed = {**identity(metadata), "ownerReferences": [*others, owner], **changes}
+    body = {"metadata": changed, "spec": {"template": {"metadata": {"labels": labels}}}}
+    return Write("patch", VMS, metadata["name"], why, body)
 
 
 def identity(metadata: Json) -> Json:
     return {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
-
-
-def with_controller(vm: Json, owner: Json) -> list[Json]:
-    others = (each for each in vm["metadata"].get("ownerReferences") or () if not each.get("controller"))
-    return [*others, owner]

@@ -14,7 +14,6 @@ from controllers.pool.import_steps import (
     not_seen,
     record_name,
     vmis,
-    with_controller,
 )
 from controllers.pool.kubevirt_pools import FINALIZER
 from controllers.pool.pools import POOLS
@@ -63,11 +62,10 @@ def _returned(observed: Observed, target: Json, source: Json) -> Iterator[Write]
         if metadata.get("deletionTimestamp"):
             continue  # it can get no finalizer any more
         changes = {
-            "ownerReferences": with_controller(vm, owner),
             "finalizers": [*(metadata.get("finalizers") or ()), FINALIZER],
             "labels": marks,
         }
-        yield change_controller(metadata, changes, marks, "change its controller to KubeVirt's pool")
+        yield change_controller(vm, owner, changes, marks, "change its controller to KubeVirt's pool")
     for vmi in vmis(observed, old["uid"]):
         if at(vmi, "metadata", "labels", meta.REVISION):
             body = {"metadata": {"uid": vmi["metadata"]["uid"], "labels": marks}}

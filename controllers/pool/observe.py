@@ -12,7 +12,7 @@ from controllers.pool.observed_disks import (
     waiting_for_deletion,
 )
 from controllers.pool.outages import open_outages
-from controllers.pool.pools import InvalidPool, Pool, resolve_max_unavailable
+from controllers.pool.pools import InvalidPool, Pool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
 from controllers.pool.vm_snapshots import with_restores
@@ -76,5 +76,4 @@ def _within_limit(pool: Pool, limit: int | None) -> tuple[Pool, Excess | None]:
     if beyond is None:
         return pool, None
     spec = pool.spec.model_copy(update={"replicas": beyond.replicas})
-    unavailable = resolve_max_unavailable(spec.max_unavailable, beyond.replicas)
-    return replace(pool, spec=spec, max_unavailable=unavailable), beyond
+    return replace(pool, spec=spec, max_unavailable=spec.most_unavailable), beyond

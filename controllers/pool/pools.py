@@ -12,7 +12,6 @@ from controllers.shared.invalid_spec import InvalidSpec, describe, parse_status
 from controllers.shared.names import FIRST_ORDINAL
 from controllers.shared.vm import disk_names
 from controllers.shared.vmi import ObjectView, text
-from poolhouse.api.apimachinery.int_or_percent import scaled_value
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL, PoolSpec, PoolStatus
@@ -97,11 +96,6 @@ class Pool(ObjectView):
         return "Prefer" if strategy.unmanaged is None else "Never"
 
 
-def resolve_max_unavailable(max_unavailable: int | str, replicas: int) -> int:
-    """maxUnavailable as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable)."""
-    return max(1, scaled_value(max_unavailable, replicas))
-
-
 def parse_pool(document: Json) -> Pool | InvalidPool:
     metadata = document["metadata"]
     key = metadata.get("namespace", ""), metadata["name"], metadata["uid"], metadata.get("generation", 0)
@@ -110,7 +104,7 @@ def parse_pool(document: Json) -> Pool | InvalidPool:
         spec = PoolSpec.model_validate(document.get("spec") or {})
     except ValidationError as error:
         return InvalidSpec(*key, status, describe(error))
-    limit = resolve_max_unavailable(spec.max_unavailable, spec.replicas)
+    limit = spec.most_unavailable
     created_at = metadata.get("creationTimestamp") or ""
     asked = (text(metadata, "annotations", name) for name in (meta.PROMOTE, meta.ABORT, meta.RETRY, meta.RESTORE))
     clients = (intern(last_manager(metadata, "spec", field)) for field in ("replicas", "template"))

@@ -5,6 +5,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
+from poolhouse.api.apimachinery.int_or_percent import scaled_value
 from poolhouse.api.apimachinery.unstructured import Json, typed
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.checks import pool
@@ -179,6 +180,11 @@ class PoolSpec(Model):
     template."""
     template: Annotated[Json, SchemaOf(PoolTemplate)]
     """Template of the VMs."""
+
+    @property
+    def most_unavailable(self) -> int:
+        """`maxUnavailable` as a number of VMs: rounded down, at least 1 (designs/1, MaxUnavailable)."""
+        return max(1, scaled_value(self.max_unavailable, self.replicas))
 
 
 class HealedVM(Model):

@@ -21,7 +21,7 @@ from controllers.pool.data_volumes import (
 )
 from controllers.pool.known_revisions import KnownRevisions
 from controllers.pool.plan import plan
-from controllers.pool.pools import Pool, parse_pool, resolve_max_unavailable
+from controllers.pool.pools import Pool, parse_pool
 from controllers.pool.revisions import Revision
 from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.status import pool_status
@@ -389,8 +389,8 @@ def test_an_invalid_status_counts_as_empty() -> None:
     ],
 )
 @pytest.mark.sentence("1.7")
-def test_resolve_max_unavailable(limit: int | str, replicas: int, expected: int) -> None:
-    assert resolve_max_unavailable(limit, replicas) == expected
+def test_how_many_vms_may_be_unavailable(limit: int | str, replicas: int, expected: int) -> None:
+    assert a_pool(replicas, maxUnavailable=limit).max_unavailable == expected
 
 
 def test_a_question_is_answered_once_for_each_snapshot_and_time() -> None:

@@ -55,8 +55,20 @@ class KubeletApp:
     logs: LogReader
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Ends the request when its client is gone."""
         if scope["type"] != "http":
             return
+        responding = asyncio.create_task(self._respond(scope, send))
+        leaving = asyncio.create_task(_until_disconnect(receive))
+        try:
+            await asyncio.wait({responding, leaving}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            leaving.cancel()
+            responding.cancel()
+            with suppress(asyncio.CancelledError):
+                await responding
+
+    async def _respond(self, scope: Any, send: Any) -> None:
         try:
             refusal = await self._refusal(scope)
         except ApiError as error:
@@ -64,7 +76,7 @@ class KubeletApp:
         if refusal is not None:
             await _answer(send, *refusal)
         elif scope["path"].startswith(LOGS) and scope["method"] == "GET":
-            await self._send_logs(scope, receive, send)
+            await self._send_logs(scope, send)
         elif scope["path"] == "/healthz":
             await _answer(send, 200, "ok")
         else:
@@ -80,7 +92,7 @@ class KubeletApp:
             return None
         return 403, f"Forbidden: {user.get('username')} has no right on nodes/proxy of node {self.node}"
 
-    async def _send_logs(self, scope: Any, receive: Any, send: Any) -> None:
+    async def _send_logs(self, scope: Any, send: Any) -> None:
         parts = scope["path"].removeprefix(LOGS).split("/")
         if len(parts) != 3 or not all(re.fullmatch(DNS_SUBDOMAIN, each) for each in parts):
             await _answer(send, 404, "must be /containerLogs/NAMESPACE/POD/CONTAINER, with names as objects have")
@@ -90,15 +102,7 @@ class KubeletApp:
         except ValueError as error:
             await _answer(send, 400, str(error))
             return
-        sending = asyncio.create_task(_stream(self.logs.read(parts[0], parts[1], parts[2], request), send))
-        leaving = asyncio.create_task(_until_disconnect(receive))
-        try:
-            await asyncio.wait({sending, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            leaving.cancel()
-            sending.cancel()
-            with suppress(asyncio.CancelledError):
-                await sending
+        await _stream(self.logs.read(parts[0], parts[1], parts[2], request), send)
 
 
 async def _stream(content: AsyncGenerator[bytes], send: Any) -> None:
@@ -156,7 +160,8 @@ async def serve_endpoint(app: KubeletApp, listen: Address, address: str) -> NoRe
         write_atomically(directory / "tls.key", pair.key)
         clients = directory / "clients.crt"
         write_atomically(clients, (await _client_authority(app.api)).encode())
-        await serve(app, listen.host, listen.port, directory, clients=clients, drain_seconds=1)
+        # It must end before the next leader begins, and a log has no end.
+        await serve(app, listen.host, listen.port, directory, clients=clients, drain_seconds=0)
     raise AssertionError("the server ends only by a cancellation")
 
 

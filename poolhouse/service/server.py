@@ -135,6 +135,25 @@ class Server(uvicorn.Server):
         self.config.encoded_headers.append(header)  # uvicorn adds these headers to the default headers every second
         self.server_state.default_headers = [*self.server_state.default_headers, header]
 
+    async def drain(self, serving: asyncio.Task[None], linger_seconds: float) -> None:
+        self.close_connections_after_response()
+        if linger_seconds:
+            await asyncio.sleep(linger_seconds)
+        self.should_exit = True
+        await serving
+
+    async def abort(self, serving: asyncio.Task[None]) -> None:
+        """Closes all connections, and waits until the application has ended their requests. It has no timers: a process
+        without a processor can need seconds for one, and uvicorn's end has up to ten for each second of draining."""
+        serving.cancel()
+        await asyncio.wait({serving})
+        for server in getattr(self, "servers", ()):  # there are none before the start
+            server.close()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+        if tasks := list(self.server_state.tasks):
+            await asyncio.wait(tasks)
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Disables uvicorn's signal handlers, because `poolhouse.service.lifecycle` handles signals."""
@@ -178,7 +197,8 @@ async def serve(
 
     After the cancellation the server accepts requests for `linger_seconds`, until the cluster routes none to it, and
     closes each connection with its next response. Then the server accepts no connection and finishes the requests in
-    progress within `drain_seconds`. `started` is called with the port. `clients` is the CA of client certificates.
+    progress within `drain_seconds`. With `drain_seconds=0` it closes all connections at once, and `app` must end the
+    requests of clients that are gone. `started` is called with the port. `clients` is the CA of client certificates.
     `connections` limits those of clients without a certificate. `settings` are settings of uvicorn.
     """
     watcher = CertWatcher(tls, clients, on_certificate) if tls is not None else None
@@ -207,11 +227,10 @@ async def serve(
                 started(listener.getsockname()[1])
             await asyncio.shield(serving)
         except asyncio.CancelledError:
-            server.close_connections_after_response()
-            if linger_seconds:
-                await asyncio.sleep(linger_seconds)
-            server.should_exit = True
-            await serving
+            if drain_seconds:
+                await server.drain(serving, linger_seconds)
+            else:
+                await server.abort(serving)
             raise
         finally:
             if watching is not None:

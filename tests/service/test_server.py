@@ -142,6 +142,45 @@ async def test_draining_has_a_deadline() -> None:
         await asyncio.gather(call, return_exceptions=True)
 
 
+async def test_a_server_that_does_not_drain_ends_at_once(tmp_path: Path) -> None:
+    """A leader that has lost its Lease because it had no processor cannot wait for timers."""
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def follow(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return
+        await receive()
+        begun.set()
+        assert (await receive())["type"] == "http.disconnect"
+        ended.set()
+
+    write_pair(tmp_path, "node")
+    connector = aiohttp.TCPConnector(ssl=False)
+    async with (
+        serving(follow, tmp_path, drain_seconds=0) as (port, task),
+        aiohttp.ClientSession(connector=connector) as session,
+    ):
+        call = asyncio.create_task(session.get(f"https://127.0.0.1:{port}/"))
+        await begun.wait()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        task.cancel()
+        await asyncio.wait({task})
+        assert loop.time() < began + 0.001, "in virtual time, a turn takes a microsecond, and only a timer takes more"
+        assert ended.is_set()
+        with pytest.raises(aiohttp.ClientConnectorError):  # aiohttp asks again, and nobody listens
+            await call
+
+
+async def test_a_server_ends_at_once_that_has_not_begun() -> None:
+    task = asyncio.create_task(serve(hello, "127.0.0.1", 0, drain_seconds=0))
+    for _ in range(3):
+        await asyncio.sleep(0)
+        task.cancel()
+    await asyncio.wait({task})
+    assert task.cancelled()
+
+
 def test_new_connections_do_not_wait_for_a_turn_each() -> None:
     """libuv accepts one connection for each listening socket in a turn of the event loop."""
 

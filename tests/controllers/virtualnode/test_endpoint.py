@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -139,7 +139,12 @@ class Agent:
             raise self.refusal
 
 
-async def call(
+async def _stay() -> dict[str, Any]:
+    await asyncio.Event().wait()
+    raise AssertionError
+
+
+async def send_request(
     cluster: Cluster,
     agent: Agent,
     path: str = "/containerLogs/n/app/main",
@@ -148,7 +153,8 @@ async def call(
     token: str = "",
     claims: tuple[PodClaim, ...] = (CLAIM,),
     method: str = "GET",
-) -> tuple[int, str]:
+    receive: Callable[[], Awaitable[dict[str, Any]]] = _stay,
+) -> list[dict[str, Any]]:
     reader = LogReader(cluster, "poolhouse", lambda uid: list(claims), agent.endpoint, agent.read)  # type: ignore[arg-type]
     app = KubeletApp(cluster, "poolhouse", reader)  # type: ignore[arg-type]
     path, _, query = path.partition("?")
@@ -162,16 +168,34 @@ async def call(
     }
     sent: list[dict[str, Any]] = []
 
-    async def receive() -> dict[str, Any]:
-        await asyncio.Event().wait()
-        raise AssertionError
-
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
     await app(scope, receive, send)
+    return sent
+
+
+async def call(cluster: Cluster, agent: Agent, *arguments: Any, **named: Any) -> tuple[int, str]:
+    sent = await send_request(cluster, agent, *arguments, **named)
     assert not sent[-1].get("more_body")
     return sent[0]["status"], b"".join(each.get("body", b"") for each in sent[1:]).decode()
+
+
+async def test_a_request_ends_when_its_client_is_gone() -> None:
+    """Also while the API server does not say who may call: the process may have lost its Lease for the same reason."""
+    asked = asyncio.Event()
+
+    class Silent(Cluster):
+        async def request(self, method: str, path: str, *, body: dict[str, Any]) -> dict[str, Any]:
+            asked.set()
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async def leave() -> dict[str, Any]:
+        await asked.wait()
+        return {"type": "http.disconnect"}
+
+    assert await send_request(Silent(), Agent(), receive=leave) == []
 
 
 async def test_the_log_is_sent_as_the_agent_sends_it() -> None:

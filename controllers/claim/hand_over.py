@@ -8,7 +8,7 @@ from controllers.claim.evictions import seconds_until_allowed
 from controllers.claim.expiry import expires_at, warns_at
 from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import ClaimSnapshot, Failure, time_or_min
-from controllers.claim.waiting import MAX_ATTEMPTS, RECHECK_SECONDS, fail, needs_agent, seconds_since, seconds_until
+from controllers.claim.waiting import MAX_ATTEMPTS, RECHECK_SECONDS, fail, needs_agent, seconds_since_act, seconds_until
 from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import PAUSED_BY_USER, WarmVM
@@ -106,7 +106,7 @@ def _activate(s: ClaimSnapshot, vm: WarmVM, now: datetime) -> steps.Step:
     asleep = (vm.vmi is not None and vm.vmi.paused == PAUSED_BY_USER) or vm.run_strategy == "Halted"
     if not vm.activated and s.claim.status.launch_type != "Warm":
         return steps.MarkActivated(vm)
-    if asleep and seconds_since(s.timeline.activated, now) >= REACTIVATE_SECONDS:
+    if asleep and seconds_since_act(s.timeline.activated, now) >= REACTIVATE_SECONDS:
         return steps.ActivateVM(vm)
     if s.health is None:
         return _check(s, vm, now)

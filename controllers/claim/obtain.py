@@ -13,7 +13,7 @@ from controllers.claim.waiting import (
     fail,
     needs_agent,
     pend,
-    seconds_since,
+    seconds_since_act,
     seconds_until,
 )
 from controllers.warmpool.warm_vm import WarmVM
@@ -124,7 +124,7 @@ def _wait(s: ClaimSnapshot, now: datetime) -> steps.Step:
     first, fresh = s.claim.status.phase != "Queued", status.queued(s, now)
     # Positions at the end of the queue are written less often, because each served claim changes all positions.
     pause = min(max(2.0, float(s.position)), max(60.0, s.queue_length / QUEUE_CHECKS_PER_SECOND))
-    elapsed = seconds_since(s.timeline.position_written, now)
+    elapsed = seconds_since_act(s.timeline.position_written, now)
     if first or (fresh != s.claim.status and elapsed >= pause):
         event = steps.ClaimEvent(ClaimReason.CLAIM_QUEUED, f"position {s.position} in the queue") if first else None
         return steps.UpdateStatus(fresh, event)

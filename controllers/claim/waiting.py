@@ -30,8 +30,9 @@ def needs_agent(s: ClaimSnapshot) -> bool:
     return s.has_agent if s.pool is None else application.has_agent(s.pool.template)
 
 
-def seconds_since(moment: datetime | None, now: datetime) -> float:
-    """Infinite for None, and for a time in the future, which a clock that was set back can cause."""
+def seconds_since_act(moment: datetime | None, now: datetime) -> float:
+    """The seconds since this process did something for the claim. Infinite for None, and for a time in the future,
+    which a clock that was set back can cause: it then does it again."""
     return (now - moment).total_seconds() if moment is not None and moment <= now else inf
 
 

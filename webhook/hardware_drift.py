@@ -29,7 +29,7 @@ REMEMBERED_SECONDS = 15.0
 _MAX_OBJECTS = 512
 _MAX_ANSWERS = 8
 """for one object: a client may ask for the same name again and again"""
-_MAX_PATHS = 3
+_MAX_PATHS = 2
 _MAX_SPEC_BYTES = 128 * 1024
 """The spec of a VM with 256 disks has about 100 kB."""
 

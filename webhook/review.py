@@ -151,9 +151,11 @@ def status(request: AdmissionRequest, response: AdmissionResponse) -> Json:
 
 
 def warning(text: str) -> str:
-    """The text for a Warning header: one line, no control characters, at most `WARNING_LIMIT` characters."""
+    """The text for a Warning header: one line, no control characters, at most `WARNING_LIMIT` characters. A long one
+    is cut in its middle: names are there, the path is at the beginning, and the number or the advice at the end."""
     line = "".join(c if c.isprintable() else " " for c in text)
-    return line if len(line) <= WARNING_LIMIT else line[: WARNING_LIMIT - 3] + "..."
+    kept = (WARNING_LIMIT - 3) // 2
+    return line if len(line) <= WARNING_LIMIT else f"{line[:kept]}...{line[-kept:]}"
 
 
 def _text(parent_object: Json, key: str, *, parent: str = "") -> str:

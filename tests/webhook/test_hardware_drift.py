@@ -143,7 +143,7 @@ def test_many_changes_are_one_short_warning() -> None:
     document = copy.deepcopy(DONE)
     domain(document)["cpu"] |= {"sockets": 9, "cores": 9, "threads": 9, "model": "Penryn"}
     (warning,) = late(DONE).check(request(document)).warnings
-    assert " and 1 more were changed" in warning
+    assert " and 2 more were changed" in warning
 
 
 def test_concurrent_requests_are_not_each_others_change() -> None:

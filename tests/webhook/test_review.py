@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.service.request_body import RequestRefused
 from tests.webhook.builders import disk, request, review, vm
 from tests.webhook.json_patch import apply
+from webhook.replica_limits import shortages
 from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review
 
 VM = vm(disk())
@@ -108,9 +110,20 @@ def test_the_number_of_causes_is_bounded() -> None:
 
 def test_warnings_fit_into_a_header() -> None:
     (told,) = response(AdmissionResponse(warnings=("line\nbreak\x1b[31m" + "x" * 400,)))["warnings"]
-    assert len(told) == WARNING_LIMIT
+    assert len(told) <= WARNING_LIMIT
     assert told.isprintable()
     assert told.startswith("line break [31mx")
+
+
+def test_a_long_warning_keeps_its_path_and_its_number() -> None:
+    """The names of a quota and of a resource may have hundreds of characters."""
+    quota = {"metadata": {"name": "q" * 253}, "spec": {"hard": {"count/virtualmachines.kubevirt.io": "5"}}}
+    needs = {"count/virtualmachines.kubevirt.io": Fraction(1)}
+    (told,) = response(AdmissionResponse(warnings=tuple(shortages("spec.replicas", 60_000, needs, [quota]))))[
+        "warnings"
+    ]
+    assert told.startswith("spec.replicas: ResourceQuota qqq")
+    assert told.endswith("qqq allows 5 count/virtualmachines.kubevirt.io, which is enough for 5 of 60000 VMs")
 
 
 def test_a_missing_right_is_forbidden_not_invalid() -> None:

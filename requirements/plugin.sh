@@ -9,6 +9,7 @@ minor=$("$python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 draft=$(mktemp -d)
 trap 'rm -rf "$draft"' EXIT
 "$python" -m pip install --quiet --disable-pip-version-check --no-compile --target "$draft/lib" --require-hashes -r requirements/cli.lock
+rm -rf "$draft/lib/bin" # scripts with the path of this Python; pip would warn of them
 "$python" -m pip install --quiet --disable-pip-version-check --no-compile --target "$draft/lib" --no-deps --no-build-isolation .
 rm -rf "$draft/lib/bin" "$draft/lib/share" "$draft/lib/poolhouse/stack"
 for each in "kubectl-poolhouse poolhouse.cli.main" "kubectl_complete-poolhouse poolhouse.cli.completion"; do

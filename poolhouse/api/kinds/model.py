@@ -4,6 +4,7 @@ The CRD takes description, bounds and default of a field from its docstring and 
 It has CEL for the API server, and Python for the webhook, which reports every problem at once.
 """
 
+import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from poolhouse.api.apimachinery.docstrings import docstrings_of
 from poolhouse.api.apimachinery.quantity import DECIMAL
 from poolhouse.api.apimachinery.unstructured import Json
 
@@ -57,7 +59,7 @@ class Model(BaseModel):
         frozen=True,
         strict=True,
         extra="ignore",
-        use_attribute_docstrings=True,
+        defer_build=True,  # a process needs few of the models, and building all of them takes a third of the import
     )
     rules: ClassVar[tuple[Rule, ...]] = ()
     hints: ClassVar[Mapping[str, str]] = {}
@@ -71,11 +73,23 @@ class Model(BaseModel):
     def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
         schema = handler(core_schema)
         target = handler.resolve_ref_schema(schema)
+        for name, text in docstrings_of_fields(cls).items():
+            target["properties"][cls.model_fields[name].alias or name].setdefault("description", text)
         if cls.rules:
             target["x-rules"] = cls.rules
         if cls.hints:
             target["x-hints"] = cls.hints
         return schema
+
+
+def docstrings_of_fields(model: type[Model]) -> dict[str, str]:
+    """Texts of the fields that have one, each from the class that declares the field last. Pydantic's option
+    `use_attribute_docstrings` would read the sources of all models in each import, and only schemas have the texts."""
+    declared: dict[str, str | None] = {}
+    for parent in reversed(model.__mro__):
+        texts = docstrings_of(parent) if issubclass(parent, Model) else {}
+        declared |= {name: texts.get(name) for name in inspect.get_annotations(parent)}
+    return {name: text for name, text in declared.items() if text is not None and name in model.model_fields}
 
 
 class OpenModel(Model):

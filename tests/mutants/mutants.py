@@ -1,4 +1,8 @@
-"""The mutants of a file, which mutmut makes: its operators, and its choice of the code that they change."""
+"""The mutants of a file, which mutmut makes: its operators, and its choice of the code that they change.
+
+libcst is imported only to make mutants: its import takes half a second, and every worker of the tests imports this
+module.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import libcst
-from mutmut.mutation.file_mutation import Mutation, create_mutations, deep_replace
+if TYPE_CHECKING:
+    import libcst
+    from mutmut.mutation.file_mutation import Mutation
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,9 @@ class Candidate:
 
     def mutant(self) -> Mutant | None:
         """None if the mutant is the same code, or none that Python reads."""
+        import libcst
+        from mutmut.mutation.file_mutation import deep_replace
+
         mutated = deep_replace(self.module, self.mutation.original_node, self.mutation.mutated_node)
         assert isinstance(mutated, libcst.Module)
         source = mutated.code
@@ -72,6 +81,8 @@ class Candidate:
 
 
 def candidates(root: Path, path: str) -> list[Candidate]:
+    from mutmut.mutation.file_mutation import create_mutations
+
     code = (root / path).read_text()
     module, mutations, *_ = create_mutations(path, code)
     functions = dict(_functions(module))
@@ -80,6 +91,8 @@ def candidates(root: Path, path: str) -> list[Candidate]:
 
 def _functions(module: libcst.Module) -> Iterator[tuple[libcst.CSTNode, str]]:
     """The functions that can be replaced alone: those of the module, and those of its classes."""
+    import libcst
+
     for node in module.body:
         if isinstance(node, libcst.FunctionDef):
             yield node, node.name.value

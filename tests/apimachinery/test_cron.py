@@ -51,14 +51,14 @@ def at(text: str) -> datetime:
             "2026-10-25 01:15",
             "2026-10-25 00:30",
             "2026-10-26 01:30",
-            id="and not again in the second of the hours",
+            id="a time that occurs twice is not due again in the second hour",
         ),
         pytest.param(
             CronSchedule("30 2 * * *", BERLIN),
             "2026-10-25 01:45",
             "2026-10-25 00:30",
             "2026-10-26 01:30",
-            id="nor after it in the second of the hours",
+            id="a time that occurs twice is not due after it in the second hour",
         ),
         pytest.param(
             CronSchedule("45 1 * * *", "Australia/Lord_Howe"),
@@ -79,7 +79,7 @@ def at(text: str) -> datetime:
             "2026-04-04 15:00",
             "2026-04-04 14:44",
             "2026-04-04 15:14",
-            id="and half an hour later, if half an hour occurs twice",
+            id="a schedule is due half an hour later, if half an hour occurs twice",
         ),
         pytest.param(
             CronSchedule("59 */2 * * *", "Australia/Lord_Howe"),

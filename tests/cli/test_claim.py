@@ -226,7 +226,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
         pytest.param([], ["given"], 7, "", 1, id="no fault"),
         pytest.param([], ["lost", "given"], 7, "", 1, id="the answer to the creation is lost"),
         pytest.param([], ["never arrived", "given"], 7, "", 1, id="the creation does not arrive"),
-        pytest.param([], ["lost", "never arrived"], 3, "connection reset", 1, id="and the second does not arrive"),
+        pytest.param([], ["lost", "never arrived"], 3, "connection reset", 1, id="the repetition does not arrive"),
         pytest.param(
             [],
             ["never arrived", "carried out later", "late"],
@@ -236,7 +236,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> CliRunner:
             id="carried out after the command gave up",
         ),
         pytest.param([], ["given", "refused"], 7, "", 1, id="a release is tried again"),
-        pytest.param([], ["given", *["refused"] * 10_000], 7, "not released: the API", 0, id="until it is late"),
+        pytest.param([], ["given", *["refused"] * 10_000], 7, "not released: the API", 0, id="a late release ends"),
         pytest.param(["mine"], ["lost"], 3, "`poolhouse release mine` releases it", 0, id="a name that others may use"),
         pytest.param(["mine"], ["given"], 7, "", 1, id="a given name"),
     ],

@@ -74,10 +74,10 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
             stored(PLACED, applied=spec(disk("root"))),
             ROOT,
             (DEFAULTER, CREATED),
-            id="but kubectl apply sent no address",
+            id="kubectl apply sent no address in such a list",
         ),
         pytest.param(
-            stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", CREATED), id="or it did, and its manager is known"
+            stored(PLACED, applied=PLACED), ROOT, ("kubectl-create", CREATED), id="apply sent it, by a known manager"
         ),
         pytest.param(
             stored(PLACED, **{"f:machine": {"f:type": {}}}),
@@ -87,12 +87,12 @@ ROOT, NIC = "domain.devices.disks[root].disk.pciAddress", "domain.devices.interf
         ),
         pytest.param({"metadata": {}}, ROOT, (DEFAULTER, None), id="an object without a history"),
         pytest.param(stored(PLACED, generation=2), NIC, (DEFAULTER, None), id="in a spec that changed it may be new"),
-        pytest.param(stored(PLACED, generation=2), ROOT, (UNKNOWN, None), id="and so may what its owner wrote"),
+        pytest.param(stored(PLACED, generation=2), ROOT, (UNKNOWN, None), id="a field of its owner may be new"),
         pytest.param(
             stored(PLACED, generation=2, at=CREATED),
             ROOT,
             (UNKNOWN, None),
-            id="and admission may have written it since, whoever manages the list",
+            id="admission may have written a field since, whoever manages the list",
         ),
         pytest.param(
             stored(PLACED, generation=2, at=CREATED, **{"f:machine": {"f:type": {}}}),

@@ -49,12 +49,12 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
         pytest.param(
             pool(READY, condition("EvictionBudgetFailure", True, "ForeignEvictionBudget", "mine allows no eviction")),
             Health("Healthy", "ForeignEvictionBudget: mine allows no eviction"),
-            id="and a budget that stops every drain",
+            id="a budget that stops every drain is told of a healthy pool",
         ),
         pytest.param(
             pool(UPDATING, STALLED, condition("EvictionBudgetFailure", True, "EvictionsBlocked", "a drain must wait")),
             Health("Degraded", "FailedCreate: no; EvictionsBlocked: a drain must wait"),
-            id="also of one that is stalled",
+            id="a budget that stops every drain is told of a stalled pool",
         ),
         pytest.param(
             pool(
@@ -64,7 +64,7 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
                 condition("RevisionLost", True, "RevisionLost", "web-1"),
             ),
             Health("Progressing", "UpdatingVMs: 1 of 3; RevisionLost: web-1"),
-            id="and what an update may have left, of one that is updated",
+            id="a lost revision is told of a pool that is updated",
         ),
         pytest.param(
             pool(STALLED, generation=2),

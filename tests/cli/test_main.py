@@ -278,7 +278,7 @@ def test_the_help_of_a_group_has_the_whole_sentence_of_each_command(
         pytest.param(["claim", "release", "mine"], " release'", id="a command of another group"),
         pytest.param(["claim", "lst"], " claim list'", id="a misspelt command of a group with a default"),
         pytest.param(["claim", "-n", "w", "lst"], " claim list'", id="after an option"),
-        pytest.param(["claim", "--pool", "lst", "--timeout", "1s", "lst"], " claim list'", id="and other options"),
+        pytest.param(["claim", "--pool", "lst", "--timeout", "1s", "lst"], " claim list'", id="after several options"),
     ],
 )
 def test_a_word_that_is_no_command_of_claim_gets_a_suggestion(

@@ -172,7 +172,7 @@ def test_a_user_who_may_not_list_policies_sees_what_the_label_names() -> None:
     ("vmi", "more"),
     [
         pytest.param(None, {}, id="a halted VM has no label"),
-        pytest.param({"metadata": {}}, {"withLabels": {"gpu": "nvidia"}}, id="nor has a label that is assumed"),
+        pytest.param({"metadata": {}}, {"withLabels": {"gpu": "nvidia"}}, id="an assumed label is not that of the VMI"),
     ],
 )
 def test_without_a_label_the_right_is_missing(vmi: Json | None, more: Json) -> None:

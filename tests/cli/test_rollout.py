@@ -67,7 +67,7 @@ GOING = progressing("True", "UpdatingVMs", "1 of 3 VMs has the template, 3 are a
         pytest.param(pool(generation=3), "Progressing", "not observed the change", id="change not observed"),
         pytest.param({**pool(), "status": {}}, "Progressing", "not observed the change", id="new pool"),
         pytest.param(pool(conditions=PAUSED, paused=True), "Progressing", "paused", id="a paused pool is not done"),
-        pytest.param(pool(conditions=SETTLED, paused=True), "Complete", "all 3 VMs", id="unless it has nothing to do"),
+        pytest.param(pool(conditions=SETTLED, paused=True), "Complete", "all 3 VMs", id="a paused pool may be done"),
         pytest.param(
             pool(conditions=GOING), "Progressing", "web: 1 of 3 VMs has the template", id="in the controller's numbers"
         ),
@@ -304,8 +304,8 @@ def test_an_update_that_waits_is_not_complete(reason: str) -> None:
         pytest.param("web-3", {}, "web-2", id="the one before"),
         pytest.param("web-1", {"web-2": "Superseded"}, "web-1", id="the last that all VMs had"),
         pytest.param("web-3", {"web-2": "RolledBack", "web-1": "Complete"}, "web-1", id="not one that failed"),
-        pytest.param("web-3", {"web-1": "Complete", "web-2": "Superseded"}, "web-1", id="nor one that VMs never had"),
-        pytest.param("web-3", {"web-2": "Aborted", "web-1": "RolledBack"}, "web-2", id="unless all have failed"),
+        pytest.param("web-3", {"web-1": "Complete", "web-2": "Superseded"}, "web-1", id="not one that VMs never had"),
+        pytest.param("web-3", {"web-2": "Aborted", "web-1": "RolledBack"}, "web-2", id="the last, if all have failed"),
         pytest.param("web-3", {"web-2": "Complete", "web-1": "Complete"}, "web-1", id="the last in time"),
     ],
 )

@@ -26,12 +26,12 @@ from poolhouse.runtime.resource import Resource
         pytest.param(
             {"metadata": {"name": "a", "managedFields": [1], "annotations": {"poolhouse.dev/image-id": "c"}}},
             {"metadata": {"name": "a", "annotations": {"poolhouse.dev/image-id": "c"}}},
-            id="who wrote what is left out",
+            id="managedFields and the last applied configuration are left out",
         ),
         pytest.param(
             {"metadata": {"annotations": {"kubevirt.io/ignitiondata": "{}"}}},
             {"metadata": {"annotations": {"kubevirt.io/ignitiondata": REDACTED}}},
-            id="so is what Ignition is given",
+            id="Ignition data is left out",
         ),
         pytest.param(
             {"webhooks": [{"clientConfig": {"caBundle": "QQ==", "url": "u"}}]},

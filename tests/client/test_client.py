@@ -105,7 +105,7 @@ def test_an_edit_begins_again_after_a_conflict() -> None:
     ("answers", "error", "sent"),
     [
         pytest.param([status(404, "NotFound")], NotFound, 1, id="a refusal is final"),
-        pytest.param([status(422, "Invalid")], Invalid, 1, id="so is an invalid object"),
+        pytest.param([status(422, "Invalid")], Invalid, 1, id="an invalid object is refused for good"),
         pytest.param([status(429, "TooManyRequests"), answer(pool())], None, 2, id="too many requests"),
         pytest.param([status(500, "InternalError"), answer(pool())], None, 2, id="a failure of the server"),
         pytest.param([httpx.ConnectError("refused"), answer(pool())], None, 2, id="no connection"),
@@ -129,7 +129,7 @@ def test_reads_are_repeated(answers: list[Answer], error: type[Exception] | None
     [
         pytest.param(status(429, "TooManyRequests"), None, id="the server has not executed it"),
         pytest.param(httpx.ReadError("lost"), Unreachable, id="the server may have executed it"),
-        pytest.param(httpx.Response(500, text="?"), Unavailable, id="so it may have after 500"),
+        pytest.param(httpx.Response(500, text="?"), Unavailable, id="after 500 the server may have executed it"),
     ],
 )
 def test_a_creation_is_repeated_only_if_it_was_not_executed(first: Answer, error: type[Exception] | None) -> None:

@@ -16,7 +16,7 @@ from defaulter.codecs import Codec
         pytest.param(codecs.YES_NO, True, "yes", id="yes"),
         pytest.param(codecs.YES_NO, False, "no", id="no"),
         pytest.param(codecs.STATE, {}, "on", id="a given feature is on"),
-        pytest.param(codecs.STATE, {"enabled": False}, "off", id="unless it is disabled"),
+        pytest.param(codecs.STATE, {"enabled": False}, "off", id="a given feature that is disabled is off"),
         pytest.param(
             codecs.enabled(key="present"), {"present": False}, "off", id="a timer is off if it is not present"
         ),

@@ -85,7 +85,7 @@ def places(libvirt: Libvirt, document: Json) -> Json:
             having(disk(), *NICS, *SATA),
             {"root": None, "n0": "0000:02:00.0", "n4": "0000:06:00.0"},
             {"root": "0a.0", "sata 1": "09.1", "memballoon": "0b.0"},
-            id="so it is if no NIC keeps a place free",
+            id="a second SATA controller is behind a bridge if no NIC keeps a place free",
         ),
         pytest.param(
             having(autoattachVSOCK=True),

@@ -96,7 +96,7 @@ def test_a_canonical_type_has_a_version(machine: str, canonical: bool, alias: st
             {},
             offer("q35", some=("pc-q35-9.1", "pc-q35-9.2")),
             "pc-q35-9.2",
-            id="unless the nodes share no type",
+            id="a type of only some nodes, if they share none",
         ),
         pytest.param("q35", {}, offer("q35"), None, id="nodes that name only the alias"),
         pytest.param("q35", {}, offer("s390-ccw-virtio-9.0"), None, id="types of another architecture do not count"),

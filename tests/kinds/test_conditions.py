@@ -10,7 +10,7 @@ from poolhouse.api.kinds.resource_types import CLAIMS, POOLS, REPLICA_SETS, Reso
     ("name", "kind", "said"),
     [
         pytest.param("Ready", POOLS, "always", id="a condition of all objects"),
-        pytest.param("Ready", REPLICA_SETS, "always", id="also of replica sets"),
+        pytest.param("Ready", REPLICA_SETS, "always", id="a condition of replica sets"),
         pytest.param("Reconciling", POOLS, "only while it is `True`", id="a condition that ends"),
         pytest.param("Paused", POOLS, "since it was first `True`", id="a condition that stays"),
         pytest.param("ReplicaFailure", REPLICA_SETS, "only while it is `True`", id="others of replica sets"),

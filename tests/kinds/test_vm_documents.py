@@ -28,7 +28,7 @@ def vm(state: str = "", *, firmware: Json | None = None, started_as: str | None 
     [
         pytest.param(vm(running=True), False, False, id="before its first start"),
         pytest.param(vm("Stopped", running=True), False, False, id="KubeVirt says Stopped before the first one too"),
-        pytest.param(vm("Stopped", runStrategy="Always"), False, False, id="likewise by its strategy"),
+        pytest.param(vm("Stopped", runStrategy="Always"), False, False, id="Stopped before the first run, by strategy"),
         pytest.param(vm("Stopping", running=True), True, True, id="at its stop"),
         pytest.param(vm("Stopped", running=False), False, True, id="halted: nobody knows whether it ran"),
         pytest.param(vm("Stopped", runStrategy="Manual"), False, True, id="halted by whoever starts it"),

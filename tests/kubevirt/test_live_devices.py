@@ -54,22 +54,22 @@ DATA = spec(disks={"data": DISK}, claims={"data": "a"})
     ("before", "after", "live"),
     [
         pytest.param(spec(), BLUE, True, id="a NIC with the binding bridge is added"),
-        pytest.param(spec(), spec({"blue": {"sriov": {}}}), True, id="so is one with SR-IOV"),
-        pytest.param(spec(), spec({"blue": {"binding": {"name": "l2"}}}), False, id="but none of a binding plugin"),
+        pytest.param(spec(), spec({"blue": {"sriov": {}}}), True, id="a NIC with SR-IOV is added"),
+        pytest.param(spec(), spec({"blue": {"binding": {"name": "l2"}}}), False, id="no NIC of a plugin is added"),
         pytest.param(BLUE, spec(), True, id="a NIC is removed"),
-        pytest.param(BLUE, spec({"blue": BRIDGE | {"state": "absent"}}), True, id="also by its state"),
-        pytest.param(spec({"blue": {"sriov": {}}}), spec(), False, id="but not one with SR-IOV"),
+        pytest.param(BLUE, spec({"blue": BRIDGE | {"state": "absent"}}), True, id="a NIC is removed by its state"),
+        pytest.param(spec({"blue": {"sriov": {}}}), spec(), False, id="no NIC with SR-IOV is removed"),
         pytest.param(BLUE, spec({"blue": BRIDGE | {"state": "down"}}), True, id="a link goes down"),
         pytest.param(BLUE, spec({"blue": BRIDGE | {"model": "e1000"}}), False, id="a NIC does not change"),
         pytest.param(BLUE, spec({"red": BRIDGE}), True, id="one goes and one comes"),
         pytest.param(spec(), DATA, True, id="a hotpluggable disk is added"),
-        pytest.param(DATA, spec(), True, id="and removed"),
-        pytest.param(DATA, spec(disks={"data": DISK}, claims={"data": "b"}), True, id="and gets another claim"),
+        pytest.param(DATA, spec(), True, id="a hotpluggable disk is removed"),
+        pytest.param(DATA, spec(disks={"data": DISK}, claims={"data": "b"}), True, id="a disk gets another claim"),
         pytest.param(
-            spec(), spec(disks={"data": {"disk": {"bus": "sata"}}}, claims={"data": "a"}), False, id="not SATA"
+            spec(), spec(disks={"data": {"disk": {"bus": "sata"}}}, claims={"data": "a"}), False, id="no SATA disk"
         ),
         pytest.param(
-            DATA, spec(disks={"data": DISK | {"serial": "1"}}, claims={"data": "a"}), False, id="nor another serial"
+            DATA, spec(disks={"data": DISK | {"serial": "1"}}, claims={"data": "a"}), False, id="no change of a serial"
         ),
         pytest.param(
             spec(disks={"cd": CDROM}),
@@ -78,9 +78,9 @@ DATA = spec(disks={"data": DISK}, claims={"data": "a"})
             id="a CD-ROM gets a volume",
         ),
         pytest.param(
-            spec(disks={"cd": CDROM}, claims={"cd": "iso"}), spec(disks={"cd": CDROM}), True, id="and loses it"
+            spec(disks={"cd": CDROM}, claims={"cd": "iso"}), spec(disks={"cd": CDROM}), True, id="a CD-ROM is emptied"
         ),
-        pytest.param(spec(), spec(disks={"cd": CDROM}, claims={"cd": "iso"}), False, id="but no CD-ROM is added"),
+        pytest.param(spec(), spec(disks={"cd": CDROM}, claims={"cd": "iso"}), False, id="no CD-ROM is added"),
         pytest.param(
             {"domain": {}},
             {key: value for key, value in DATA.items() if key == "volumes"}
@@ -182,7 +182,7 @@ def test_what_says_that_a_disk_is_plugged() -> None:
         pytest.param("nics", ClusterSettings(versions=("v1.6.0",), rollout_strategy="Stage"), "", id="NICs with Stage"),
         pytest.param("nics", ClusterSettings(versions=("v1.5.2",)), "since 1.6", id="NICs in 1.5"),
         pytest.param("disks", ClusterSettings(versions=("v1.9.0",)), "", id="disks in 1.9"),
-        pytest.param("disks", ClusterSettings(versions=("v1.8.0",)), "DeclarativeHotplugVolumes of", id="and in 1.8"),
+        pytest.param("disks", ClusterSettings(versions=("v1.8.0",)), "DeclarativeHotplugVolumes of", id="disks in 1.8"),
         pytest.param(
             "disks",
             ClusterSettings(versions=("v1.9.0",), feature_gates=frozenset({"HotplugVolumes"})),

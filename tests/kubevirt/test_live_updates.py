@@ -66,7 +66,7 @@ def guest(**given: Any) -> RunningGuest:
         pytest.param(
             fields(placement="there"), guest(not_migratable="a disk"), LIVE, "", id="placement needs no migration"
         ),
-        pytest.param(fields(placement="there"), GUEST, ClusterSettings(versions=("v1.6.0",)), "", id="nor LiveMigrate"),
+        pytest.param(fields(placement="there"), GUEST, ClusterSettings(versions=("v1.6.0",)), "", id="no LiveMigrate"),
         pytest.param(
             fields(sockets=3),
             GUEST,

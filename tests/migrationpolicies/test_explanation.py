@@ -34,7 +34,7 @@ def kubevirt(**migrations):
 @pytest.mark.parametrize(
     ("said", "cluster", "name", "setting"),
     [
-        pytest.param({}, {}, "completionTimeoutPerGiB", Setting(150, "default"), id="nobody says anything"),
+        pytest.param({}, {}, "completionTimeoutPerGiB", Setting(150, "default"), id="the built-in default"),
         pytest.param(
             {},
             {"allowPostCopy": True},
@@ -67,7 +67,7 @@ def kubevirt(**migrations):
             {"disableTLS": True},
             "disableTLS",
             Setting(True, "kubevirt", ignored=False, why=TLS.format("true")),
-            id="nor enabled, for one policy",
+            id="TLS cannot be enabled for one policy",
         ),
         pytest.param({AWD: True}, {}, AWD, Setting(True, "policy"), id="the policy allows a disruption"),
         pytest.param({"allowPostCopy": True}, {AWD: False}, AWD, Setting(True, "policy"), id="post-copy allows it too"),
@@ -112,7 +112,7 @@ def test_effective_settings_and_their_source(said, cluster, name, setting) -> No
     ("release", "gates", "spec", "warnings"),
     [
         pytest.param("v1.5.0", (), {"allowWorkloadDisruption": True}, [], id="every supported KubeVirt has it"),
-        pytest.param("", (), {"allowWorkloadDisruption": True}, [], id="also one of an unknown release"),
+        pytest.param("", (), {"allowWorkloadDisruption": True}, [], id="every KubeVirt of an unknown release has it"),
         pytest.param(
             "v1.8.4",
             (),
@@ -267,9 +267,9 @@ THEIRS = "KubeVirt obeys its own policy {} instead of p: it is in migrations.kub
         pytest.param(P, [], [MISSING], id="nothing enforces it"),
         pytest.param(P, [enforcer(P, allowPostCopy=False)], [MISSING], id="what enforces it says something else"),
         pytest.param(P, [upstream("p", {"b": "1"})], [MISSING], id="somebody else's has its name"),
-        pytest.param(P, [upstream("p", {"a": "1"})], [MISSING, THEIRS.format("p")], id="and KubeVirt obeys that"),
-        pytest.param(P, [upstream("z", {}, {})], [MISSING, THEIRS.format("z")], id="or what is left"),
-        pytest.param(P, [enforcer(P), upstream("z", {}, {})], [], id="which is as good as nothing otherwise"),
+        pytest.param(P, [upstream("p", {"a": "1"})], [MISSING, THEIRS.format("p")], id="KubeVirt obeys its namesake"),
+        pytest.param(P, [upstream("z", {}, {})], [MISSING, THEIRS.format("z")], id="KubeVirt obeys one for all VMIs"),
+        pytest.param(P, [enforcer(P), upstream("z", {}, {})], [], id="one for all VMIs loses to the enforcing one"),
         pytest.param(
             P,
             [enforcer(P), upstream("a", {"a": "1"}), upstream("z", {"a": "1", "b": "2"})],

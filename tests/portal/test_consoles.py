@@ -52,7 +52,7 @@ def entry(session: Session = ANN, namespace: str = "shop", used: float = NOW, us
         pytest.param(entry(), NOW + IDLE_SECONDS, True, id="idle for too long"),
         pytest.param(entry(replace(ANN, expires=NOW + 9000), uses=1), NOW + 3000, False, id="a page is open"),
         pytest.param(entry(uses=1), NOW + 300, True, id="no watch outlives its ID token"),
-        pytest.param(entry(replace(ANN, expires=NOW + 9000), uses=1), NOW + 3600, True, id="nor the session"),
+        pytest.param(entry(replace(ANN, expires=NOW + 9000), uses=1), NOW + 3600, True, id="it ends with the session"),
     ],
 )
 def test_a_console_ends(found: Entry, now: float, ends: bool) -> None:

@@ -192,7 +192,7 @@ def of(namespace: str, count: int) -> Keys:
         pytest.param([*of("a", 3), *of("b", 1)], 0, "ab a", id="the tenant with the fewest keys in work is next"),
         pytest.param([*of("a", 4), *of("b", 2), *of("c", 1)], 0, "abcab", id="in turns"),
         pytest.param(of("a", 9), 0, "aa", id="a tenant has no more than its share"),
-        pytest.param([*of("a", 9), *of("b", 9)], 0, "abab", id="and the others theirs"),
+        pytest.param([*of("a", 9), *of("b", 9)], 0, "abab", id="the other tenants have their share"),
         pytest.param(of("a", 9), 1, "aaa", id="a key that is done makes room"),
         pytest.param([*of("a", 9), *of("b", 2)], 2, "ababa", id="for the one with fewer keys in work"),
     ],

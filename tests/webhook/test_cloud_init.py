@@ -57,7 +57,7 @@ def pool(
         pytest.param(pool(KEYS), pool(KEYS), [], id="no change"),
         pytest.param(None, pool(KEYS), [], id="a new pool"),
         pytest.param(pool(), pool(KEYS), [], id="a source that is new has a new instance-id"),
-        pytest.param(pool(KEYS), pool(DRIVE), [], id="so has another source"),
+        pytest.param(pool(KEYS), pool(DRIVE), [], id="another source has a new instance-id"),
         pytest.param(pool(KEYS), pool(), [], id="no source any more"),
         pytest.param(
             pool(KEYS), pool(OTHER_KEYS, strategy={"proactive": {"maxSurge": 1}}), [], id="new VMs replace the others"

@@ -55,7 +55,7 @@ async def ask(webhook: RunningWebhook, document: Any, token: str | None = "jane"
     [
         pytest.param({}, id="no question"),
         pytest.param({"kind": "Secret", "apiVersion": "v1"}, id="another kind"),
-        pytest.param({"kind": "VirtualMachine", "name": "web"}, id="neither form"),
+        pytest.param({"kind": "VirtualMachine", "name": "web"}, id="neither form of a question"),
     ],
 )
 async def test_an_unknown_token_learns_nothing(webhook: RunningWebhook, document: Json) -> None:

@@ -31,7 +31,7 @@ GUEST = {"memory": {"guest": "4Gi"}}
         pytest.param(domain(**GUEST), DEFAULTS, 4 * GI, id="the memory of the guest"),
         pytest.param(domain(**GUEST), replace(DEFAULTS, memory_overcommit=200), 2 * GI, id="with overcommit"),
         pytest.param(domain(**GUEST), None, None, id="KubeVirt's settings are unknown"),
-        pytest.param(domain({"requests": {"memory": "1Gi"}}), None, GI, id="which a request does not need"),
+        pytest.param(domain({"requests": {"memory": "1Gi"}}), None, GI, id="a request needs no settings of KubeVirt"),
         pytest.param(
             domain({"requests": {"memory": "4Gi"}}, memory={"guest": "4Gi", "hugepages": {"pageSize": "2Mi"}}),
             DEFAULTS,
@@ -59,7 +59,7 @@ DEDICATED = {"dedicatedCpuPlacement": True}
         pytest.param(domain(), DEFAULTS, 100, id="of one without a topology"),
         pytest.param(domain(**FOUR), replace(DEFAULTS, cpu_allocation_ratio=2), 2000, id="with another ratio"),
         pytest.param(domain(**FOUR), replace(DEFAULTS, cpu_request="250m"), 250, id="a request for all VMs"),
-        pytest.param(domain(**FOUR), replace(DEFAULTS, cpu_request="100m"), 400, id="which is not the default"),
+        pytest.param(domain(**FOUR), replace(DEFAULTS, cpu_request="100m"), 400, id="another request for all VMs"),
         pytest.param(domain(**FOUR), None, None, id="KubeVirt's settings are unknown"),
         pytest.param(domain(cpu={**FOUR["cpu"], **DEDICATED}), None, 4000, id="dedicated CPUs"),
         pytest.param(domain({"requests": {"cpu": "2"}}, cpu=DEDICATED), None, 2000, id="by the request"),

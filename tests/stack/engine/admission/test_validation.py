@@ -266,7 +266,7 @@ def disk_templates(*namespaces: Any, own: str | None = "default") -> Json:
         pytest.param(None, disk_templates("default", "other"), [1], id="another namespace"),
         pytest.param(None, disk_templates("a", "b"), [0, 1], id="two other namespaces"),
         pytest.param(None, disk_templates("default", own=None), [], id="a VM without a namespace has the request's"),
-        pytest.param(None, disk_templates("other", own=None), [0], id="also another one"),
+        pytest.param(None, disk_templates("other", own=None), [0], id="another namespace of a VM without a namespace"),
         pytest.param(disk_templates("other"), disk_templates("other"), [], id="templates that stay as they are"),
         pytest.param(disk_templates("other"), disk_templates("other", None), [0], id="a change beside it"),
         pytest.param(disk_templates(None), {"metadata": {"name": "a"}, "spec": {}}, [], id="no templates any more"),

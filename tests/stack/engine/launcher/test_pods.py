@@ -40,9 +40,9 @@ EVICTED = replace(HERE, deleted=ago(-EXTRA_SECONDS - 30))
         pytest.param(vmi(), [replace(HERE, ready=False)], [SetReady(replace(HERE, ready=False), True)], id="ready"),
         pytest.param(vmi(deleted=NOW), [HERE], [SetReady(HERE, False)], id="a VMI that ends is not ready"),
         pytest.param(vmi(status=MOVING), [HERE], [CreateLauncher("node-2")], id="a migration has two Pods"),
-        pytest.param(vmi(status=MOVED), [HERE, THERE], [RemoveLauncher(HERE)], id="until the VMI has moved"),
+        pytest.param(vmi(status=MOVED), [HERE, THERE], [RemoveLauncher(HERE)], id="after a migration, one Pod is left"),
         pytest.param(vmi(), [EVICTED], [], id="an evicted Pod waits for its guest"),
-        pytest.param(vmi("Succeeded"), [EVICTED], [RemoveLauncher(EVICTED)], id="and ends after it"),
+        pytest.param(vmi("Succeeded"), [EVICTED], [RemoveLauncher(EVICTED)], id="an evicted Pod ends after its guest"),
         pytest.param(vmi("Scheduled", deleted=NOW), [EVICTED], [], id="the guest of a deleted VMI may still start"),
         pytest.param(
             vmi("Scheduled", deleted=NOW, finalizers=("foregroundDeletion",)),

@@ -106,7 +106,7 @@ def test_each_running_vmi_of_a_drained_node_is_evacuated_once() -> None:
     [
         pytest.param("LiveMigrate", "", True, False, True, id="on a draining node"),
         pytest.param("LiveMigrate", "", False, True, True, id="evicted"),
-        pytest.param("LiveMigrate", "", False, False, False, id="neither"),
+        pytest.param("LiveMigrate", "", False, False, False, id="neither drained nor evicted"),
         pytest.param("", "LiveMigrateIfPossible", True, False, True, id="by the strategy of the cluster"),
         pytest.param("", "", True, False, False, id="no strategy"),
         pytest.param("None", "LiveMigrate", True, False, False, id="its own strategy is not to migrate"),

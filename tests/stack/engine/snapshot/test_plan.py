@@ -80,7 +80,7 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
             plan_snapshot(snapshot(DONE), LOCKED, vmi(), content(status=COPIED), "", NOW),
             "Succeeded",
             [Action.UNLOCK_VM],
-            id="then the VM is unlocked",
+            id="the VM is unlocked after the copy",
         ),
         pytest.param(
             plan_snapshot(snapshot(created=ago(301)), LOCKED, vmi(), content(), "", NOW),
@@ -92,7 +92,7 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
             plan_snapshot(snapshot(FAILED, created=ago(302)), LOCKED, vmi(), None, "", NOW),
             "Failed",
             [Action.UNLOCK_VM],
-            id="and unlocks its VM",
+            id="a snapshot that is late unlocks its VM",
         ),
         pytest.param(
             plan_snapshot(snapshot(DONE, created=ago(900)), vm(), None, content(status=COPIED), "", NOW),
@@ -110,7 +110,7 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
             plan_snapshot(snapshot(DONE, deleted=ago(1)), vm(), None, None, "", NOW),
             "Succeeded",
             [Action.REMOVE_FINALIZER],
-            id="and the snapshot after it",
+            id="the snapshot is deleted after its content",
         ),
         pytest.param(
             plan_snapshot(
@@ -130,7 +130,7 @@ LOCKED = vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snaps
             plan_snapshot(snapshot(deleted=ago(1)), LOCKED, vmi(), None, "", NOW),
             "Deleting",
             [Action.UNLOCK_VM, Action.REMOVE_FINALIZER],
-            id="and unlocks its VM too",
+            id="a snapshot that is deleted before it is complete unlocks its VM",
         ),
     ],
 )

@@ -76,7 +76,7 @@ def decided(vm: VM, vmi: VMI, *, live: bool = True) -> str:
             a_vm(sockets=2),
             started(status={"migrationState": {"startTimestamp": "x"}}),
             "nothing",
-            id="and a migration",
+            id="a change waits for a migration",
         ),
     ],
 )

@@ -34,7 +34,7 @@ def kinds(actions: tuple[Action, ...]) -> list[type[Action]]:
         pytest.param(vm(), vmi(), {}, [], id="Always: a running VMI stays"),
         pytest.param(vm(devices=("nic a ",)), vmi(), {}, [SyncDevices], id="a running VMI gets the VM's devices"),
         pytest.param(vm(devices=("nic a ",)), vmi("Scheduled"), {}, [], id="not before it runs"),
-        pytest.param(vm("Halted", devices=("nic a ",)), vmi(), {}, [DeleteVMI], id="nor while it stops"),
+        pytest.param(vm("Halted", devices=("nic a ",)), vmi(), {}, [DeleteVMI], id="not while it stops"),
         pytest.param(vm("Halted", devices=("nic a absent",)), None, {}, [SyncDevices], id="an absent NIC is removed"),
         pytest.param(vm(), vmi("Succeeded", status=RAN), {}, [DeleteVMI], id="Always: an ended VMI is deleted"),
         pytest.param(vm(), vmi("Failed", deleted=NOW), {}, [], id="a VMI is deleted only once"),

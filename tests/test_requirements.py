@@ -176,7 +176,6 @@ def test_pytest_leaves_out_the_files_that_import_the_libraries_of_ec2() -> None:
     tests = ROOT / "tests"
     assert {str(path.relative_to(tests)) for path in tests.rglob("test_*.py") if _needs_ec2(path)} == set(EC2_FILES)
     paths = re.search(r"^EC2_TESTS := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    assert paths is not None
     assert all(f"tests/{file}".startswith(tuple(paths[1].split())) for file in EC2_FILES)
 
 

@@ -110,7 +110,6 @@ def test_a_second_make_waits_for_the_first(checkout: Checkout) -> None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = ["sh", str(SCRIPT), "install", str(checkout.python), ".venv", ".venv/.installed-1"]
         second = subprocess.Popen(command, cwd=checkout.directory, stdout=subprocess.PIPE, text=True)
-        assert second.stdout is not None
         assert second.stdout.readline() == "waiting for another make in this directory\n"
     assert second.communicate(timeout=PATIENCE_SECONDS) == ("", None)
     assert second.returncode == 0

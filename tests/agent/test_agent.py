@@ -25,7 +25,7 @@ async def test_containers_run_after_init_containers_and_their_exit_codes_are_rep
             shell("true", "succeeds"),
         ],
     }
-    for container in (*spec["initContainers"], *spec["containers"]):  # type: ignore[misc]
+    for container in (*spec["initContainers"], *spec["containers"]):
         container["env"] = [{"name": "FILE", "value": str(tmp_path / "order")}]
     async with running_agent(tmp_path) as agent:
         await agent.launch(spec)

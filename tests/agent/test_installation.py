@@ -16,7 +16,7 @@ PROJECT = tomllib.loads((AGENT / "pyproject.toml").read_text())["project"]
 
 def test_the_unit_starts_the_command_with_options_that_it_has() -> None:
     unit = configparser.ConfigParser(interpolation=None)
-    unit.optionxform = str  # type: ignore[assignment,method-assign]
+    unit.optionxform = str
     unit.read_string(UNIT)
     command, *options = unit["Service"]["ExecStart"].split()
     assert command.rsplit("/", 1)[-1] in PROJECT["scripts"]

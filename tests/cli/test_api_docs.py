@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -17,7 +17,6 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.api_docs import read_page
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed, Unreachable
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.service.certificates import KeyPair, new_ca, new_server_certificate
 from tests.serving import serving
@@ -93,7 +92,7 @@ def forwards(port: int) -> str:
 
 def read(api: Configurations, directory: Path, service: str, server: str | None = None) -> Any:
     cluster = Cluster(directory / "kubeconfig", "default", timeout_seconds=20)
-    return read_page(cast("Api", api), cluster, service, server, None)
+    return read_page(api, cluster, service, server, None)
 
 
 async def test_the_page_of_the_webhook_is_read_through_a_forwarded_port_with_the_token(

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +20,6 @@ from poolhouse.cli.claim import claim, describe, ssh_arguments, unreachable
 from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.output import Failed
 from poolhouse.cli.output import Unreachable as Late
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound, Unavailable, Unreachable
 from tests.waiting import PATIENCE_SECONDS
 
@@ -169,7 +168,7 @@ OTHERS: Json = {"metadata": {"name": "mine", "namespace": "team", "uid": "theirs
 async def test_a_claim_of_somebody_else_is_not_yours() -> None:
     """Its user may have deleted a claim that waits, and another user has taken the name."""
     ours = {"metadata": {**OTHERS["metadata"], "uid": "ours"}, "status": {"phase": "Queued"}}
-    api = cast(Api, LossyApi([], {"mine": OTHERS}))
+    api = LossyApi([], {"mine": OTHERS})
     with pytest.raises(Failed, match="the claim mine was deleted, and there is another one"):
         await module._wait_until_settled(api, ours, time.monotonic() + PATIENCE_SECONDS, lambda line: None)
 
@@ -192,7 +191,7 @@ async def test_a_released_claim_that_is_gone_has_ended(left: list[Json]) -> None
             return left[0]
 
     end = time.monotonic() + PATIENCE_SECONDS
-    assert await release.release_all(cast(Api, Gone()), "team", ["mine"], end) == {"mine": "Released"}
+    assert await release.release_all(Gone(), "team", ["mine"], end) == {"mine": "Released"}
 
 
 def connected_to(api: Any, monkeypatch: pytest.MonkeyPatch, directory: Path) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,6 @@ from poolhouse.api.kubevirt.behaviours.steps import (
 )
 from poolhouse.cli.conformance import check
 from poolhouse.cli.trial import LABELS, Result, Trial, merged, read
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Unreachable
 
 Json = dict[str, Any]
@@ -70,7 +69,7 @@ class FakeApi:
 
 async def outcome(api: FakeApi, *steps: Step) -> Result:
     behaviour = Behaviour("b", "what", "why", steps)
-    return await Trial(cast(Api, api), "ns", "conformance-0", 0.01).run(behaviour)
+    return await Trial(api, "ns", "conformance-0", 0.01).run(behaviour)
 
 
 REFUSED = Refusal(409, 'virtualmachine.kubevirt.io "%s": VM is not running')
@@ -133,7 +132,7 @@ async def test_vms_are_left_alone_by_poolhouse_and_the_namespace_is_deleted() ->
         Behaviour("a", "", "", (Create({"runStrategy": "Halted"}),)),
         Behaviour("b", "", "", (), since=(1, 9)),
     ]
-    version, results = await check(cast(Api, api), behaviours, 1)
+    version, results = await check(api, behaviours, 1)
     assert version == "v1.6.2"
     assert [(each.outcome, each.message) for each in results] == [
         ("ok", ""),
@@ -146,7 +145,7 @@ async def test_vms_are_left_alone_by_poolhouse_and_the_namespace_is_deleted() ->
 async def test_a_cluster_that_does_not_answer_is_an_error_and_no_difference() -> None:
     api = FakeApi(error=Unreachable("no answer"))
     with pytest.raises(Unreachable):
-        await check(cast(Api, api), [Behaviour("a", "", "", (Create(),))], 1)
+        await check(api, [Behaviour("a", "", "", (Create(),))], 1)
     assert api.deleted[-1].startswith("/api/v1/namespaces/poolhouse-conformance-")
 
 
@@ -160,7 +159,7 @@ async def test_a_cluster_that_does_not_answer_is_an_error_and_no_difference() ->
 async def test_a_namespace_is_deleted_only_if_it_may_have_been_created(error: ApiError, deletions: int) -> None:
     api = FakeApi(error=error)
     with pytest.raises(type(error)):
-        await check(cast(Api, api), (), 0.01)
+        await check(api, (), 0.01)
     assert len(api.deleted) == deletions
 
 

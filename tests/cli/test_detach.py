@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from poolhouse.api.kinds.resource_types import POOLS
-from poolhouse.cli.cluster import Cluster
 from poolhouse.cli.detach import Attachment, attach_vms, detach_vm
 from poolhouse.cli.output import Failed
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from tests.builders import owned_by
 
@@ -84,7 +82,7 @@ class OneVM:
 async def test_a_vm_of_another_controller_is_not_taken_from_it(version: str, controller: str) -> None:
     (reference,) = owned_by(POOLS, "web", "u-web")
     kind = "VirtualMachinePool" if "pool" in version else "ReplicaSet"
-    api, cluster = cast(Api, OneVM({**reference, "apiVersion": version, "kind": kind})), cast(Cluster, Place())
+    api, cluster = OneVM({**reference, "apiVersion": version, "kind": kind}), Place()
     with pytest.raises(Failed, match=f"web-1 is in no pool of Poolhouse; {controller} controls it"):
         await detach_vm(api, cluster, "web-1")
     with pytest.raises(Failed, match=f"web-1 belongs to {controller}; detach it there first"):
@@ -93,7 +91,7 @@ async def test_a_vm_of_another_controller_is_not_taken_from_it(version: str, con
 
 async def test_a_vm_is_attached_to_no_pool_that_does_not_exist() -> None:
     with pytest.raises(NotFound, match="there is no such pool"):
-        await attach_vms(cast(Api, OneVM()), cast(Cluster, Place()), ("web-1",), "wep", yes=True)
+        await attach_vms(OneVM(), Place(), ("web-1",), "wep", yes=True)
 
 
 class Place:

@@ -89,7 +89,6 @@ def test_without_the_right_to_list_vmis_the_guest_is_unknown() -> None:
 
 def test_the_page_shows_what_the_command_prints() -> None:
     found = report(vm(spec(disk(), nic()), name="old"), Guest({"default": "02:00:00:00:00:01"}))
-    assert found is not None
     rows = [found.as_json()]
     lines = [*VMS_LISTING.lines("text", rows), summarize(rows)]
     page = (Path(__file__).parents[2] / "docs/hardware.md").read_text()
@@ -161,7 +160,6 @@ class Upgraded(Rights):
         if resource is VMS:
             one, two, sized = (vm(spec(disk(), nic()), name=name) for name in ("one", "two", "sized"))
             location = locate(two)
-            assert location is not None
             editor = DocumentEditor(two)
             editor.fill(location.record, hook.build_record(xml.read(domain_with_disk_at(7)), "1.2.3", "6"))
             sized["spec"]["instancetype"] = {"name": "u1"}

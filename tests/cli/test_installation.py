@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -25,7 +25,6 @@ from poolhouse.cli.installation import (
     versions,
 )
 from poolhouse.cli.service_facts import observe_installation
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, Unauthorized, Unavailable
 from tests.cli.test_service_health import WELL, down, facts
 
@@ -138,7 +137,6 @@ def test_versions_that_do_not_fit_are_a_warning(changes: Json, said: str) -> Non
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     chart = (ROOT / "charts/poolhouse/Chart.yaml").read_text()
     found = re.search(r'kubeVersion: ">=(\d+)\.(\d+)', chart)
-    assert found is not None
     assert (int(found[1]), int(found[2])) == OLDEST_KUBERNETES
 
 
@@ -239,8 +237,8 @@ async def test_the_vms_of_a_kind_without_its_crd_are_those_of_its_objects() -> N
             vms = [vm("ours", "VirtualMachinePool"), vm("other", "VirtualMachinePool", "pool.kubevirt.io/v1beta1")]
             return (vms, "") if resource.plural == "virtualmachines" else ([], "")
 
-    found = await observe_installation(cast("Api", Cluster()), "poolhouse-system", 1.0)
-    assert [each["metadata"]["name"] for each in cast(Any, found.orphans)] == ["ours"]
+    found = await observe_installation(Cluster(), "poolhouse-system", 1.0)
+    assert [each["metadata"]["name"] for each in found.orphans] == ["ours"]
 
 
 @pytest.mark.parametrize(
@@ -273,4 +271,4 @@ async def test_credentials_that_are_not_accepted_are_no_outage() -> None:
             raise Unauthorized("Unauthorized", status=401)
 
     with pytest.raises(Unauthorized):
-        await observe_installation(cast("Api", Refusing()), "poolhouse-system", 1.0)
+        await observe_installation(Refusing(), "poolhouse-system", 1.0)

@@ -32,7 +32,6 @@ def commands() -> Iterator[tuple[str, click.Command]]:
     context = click.Context(poolhouse)
     for name in COMMANDS:
         found = poolhouse.get_command(context, name)
-        assert found is not None
         yield name, found
         if isinstance(found, click.Group):
             yield from ((f"{name} {each}", inner) for each, inner in found.commands.items())
@@ -54,7 +53,7 @@ def options(command: click.Command) -> set[str]:
 def test_commands_with_a_cluster_have_the_options_of_kubectl(command: click.Command) -> None:
     assert options(command) >= CLUSTER_OPTIONS
     [output] = [each for each in command.params if each.name == "output"]
-    assert {"json", "yaml"} <= set(output.type.choices)  # type: ignore[attr-defined]
+    assert {"json", "yaml"} <= set(output.type.choices)
 
 
 @pytest.mark.parametrize("command", ASKING)
@@ -316,9 +315,7 @@ def test_an_invalid_server_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_closed_pipe_is_not_an_error() -> None:
     with started("crds") as process:
-        assert process.stdout is not None
         process.stdout.close()
-        assert process.stderr is not None
         assert process.stderr.read() == b""
 
 

@@ -54,7 +54,6 @@ def test_the_changelog_has_the_dates_of_releases(changelog: str, date: str | Non
 
 def test_the_page_has_the_date_of_the_version() -> None:
     found = re.search(r'^\.TH POOLHOUSE 1 "(.*?)" "poolhouse (.*?)" ', generated()["poolhouse.1"], re.MULTILINE)
-    assert found is not None
     date, version = found.groups()
     assert datetime.date.fromisoformat(date).isoformat() == date
     assert released(CHANGELOG.read_text(), version) in (date, None), (

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import cast
-
 import pytest
 
 from poolhouse.cli.patience import PATIENCE_SECONDS, until_answered
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Throttled, Unavailable, Unreachable
 
 
@@ -40,7 +36,7 @@ REFUSED = Forbidden("no", status=403)
 async def test_a_command_that_follows_changes_survives_an_api_server_that_does_not_answer(
     answers: list[ApiError], seconds: float, found: str | ApiError
 ) -> None:
-    api, errors = Clock(), cast("Iterator[ApiError]", iter(answers))
+    api, errors = Clock(), iter(answers)
 
     async def read() -> str:
         api.now += seconds
@@ -49,7 +45,7 @@ async def test_a_command_that_follows_changes_survives_an_api_server_that_does_n
         return "an answer"
 
     if isinstance(found, str):
-        assert await until_answered(cast(Api, api), read, 0) == found
+        assert await until_answered(api, read, 0) == found
         return
     with pytest.raises(type(found)):
-        await until_answered(cast(Api, api), read, 0)
+        await until_answered(api, read, 0)

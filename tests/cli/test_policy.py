@@ -58,7 +58,7 @@ class Stored:
 
 def applied(file: Path, *stored: Json) -> list[Json]:
     with file.open("rb") as source:
-        return asyncio.run(_applied(Stored(*stored), _policies([source])))  # type: ignore[arg-type]
+        return asyncio.run(_applied(Stored(*stored), _policies([source])))
 
 
 def test_problems_of_policies_are_reported_with_their_file(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def seen_by_tenant(vmi: Json | None, **more: Any) -> list[str]:
     """What `policy explain` prints for the VMI, or for a halted VM."""
 
     async def asked() -> Json:
-        explainer = PolicyExplainer(OneNamespace(vmi))  # type: ignore[arg-type]
+        explainer = PolicyExplainer(OneNamespace(vmi))
         question = parse_question({"namespace": "shop", "name": "web", **more})
         try:
             return await explainer.explain(question)

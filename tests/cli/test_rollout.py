@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -20,7 +20,6 @@ from poolhouse.cli.output import Failed
 from poolhouse.cli.resources import POOLS
 from poolhouse.cli.undo import _previous, fields_to_restore
 from poolhouse.cli.updates import abort_update, is_observed, next_commands, progress, step_to_end
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound
 from poolhouse.runtime.resource import CONTROLLER_REVISIONS
 from tests.runtime.faulty_server import Server
@@ -370,12 +369,12 @@ class Updating:
 @pytest.mark.parametrize("error", [None, Forbidden("you may not read revisions")])
 async def test_an_update_is_aborted(error: Exception | None) -> None:
     api = Updating(error)
-    await abort_update(cast(Api, api), Cluster(None, "default"), "web")
+    await abort_update(api, Cluster(None, "default"), "web")
     assert api.annotated == ["web-2"]
 
 
 async def test_no_update_is_aborted_whose_former_revision_is_not_stored() -> None:
     api = Updating(NotFound("web-1 not found"))
     with pytest.raises(Failed, match="web-1 is not stored any more; choose one of `rollout history web`"):
-        await abort_update(cast(Api, api), Cluster(None, "default"), "web")
+        await abort_update(api, Cluster(None, "default"), "web")
     assert api.annotated == []

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import cast
 
 import pytest
 from click.testing import CliRunner
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.support_bundle import REDACTED, ObjectList, collect, redacted, support_bundle
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.resource import Resource
 
@@ -236,7 +234,7 @@ class Cluster:
     ],
 )
 async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[str], problems: list[str]) -> None:
-    pages, said = await collect(cast(Api, cluster), lambda text: None)
+    pages, said = await collect(cluster, lambda text: None)
     assert [p.text for p in pages if p.path.startswith("logs/")] == [
         f"the log at /api/v1/namespaces/{namespace}/pods/poolhouse-webhook/log" for namespace in logs
     ]
@@ -244,7 +242,7 @@ async def test_the_logs_of_our_services_are_found(cluster: Cluster, logs: list[s
 
 
 async def test_an_embedded_stack_has_no_pods_to_miss() -> None:
-    _, problems = await collect(cast(Api, Cluster("vms", runs=False)), lambda text: None, in_pods=False)
+    _, problems = await collect(Cluster("vms", runs=False), lambda text: None, in_pods=False)
     assert problems == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import click
 import pytest
@@ -16,7 +16,6 @@ from controllers.claim.snapshot import CLAIMS
 from controllers.warmpool.warm_vm import CLAIM_KIND, Owner
 from poolhouse.api.kinds import meta
 from poolhouse.cli.warmpool import STATUS, examine, pool_row, warmpool
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.resource import VMS, Resource
 from tests.cli.test_virtual_kubelet import SAMPLE, WHOLE
 
@@ -90,7 +89,7 @@ class SuccessiveLists:
 )
 async def test_only_lasting_problems_are_found(machines: list[Any], claims: list[Any], expected: list[str]) -> None:
     api = SuccessiveLists(machines, claims)
-    found = await examine(cast(Api, api), "a", recheck_seconds=0)
+    found = await examine(api, "a", recheck_seconds=0)
     assert [each.problem for _, each in found] == expected
     assert api.left == {VMS: [], CLAIMS: []}
 

@@ -172,7 +172,6 @@ def test_the_log_tells_a_vm_from_an_earlier_one_of_its_name() -> None:
     assert [each.reason for each in of_vm(found, VM)] == ["SuccessfulCreate", "SuccessfulUpdate"]
     assert len(of_vm(found, Identity("web-1"))) == 3
     deletion = deletion_of(found, Identity("web-1", "ffffffff"))
-    assert deletion is not None
     assert (deletion.owner, deletion.set_by) == ("VirtualMachinePool web", "kubectl-scale")
     assert deletion_of(found, VM) is None
 

@@ -56,7 +56,6 @@ def test_a_request_is_refused(method: str, path: str, headers: dict[str, str], s
 def test_no_refusal_tells_the_token() -> None:
     for method, path, headers in (("GET", "/", BROWSER), ("POST", PATH, BROWSER), ("GET", PATH, {})):
         found = refusal(method, path, headers, PORT, TOKEN)
-        assert found is not None
         assert TOKEN not in found[1]
 
 

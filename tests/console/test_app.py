@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -171,7 +171,7 @@ async def test_a_pool_shows_its_vms_by_node_and_pages_them(client: Client) -> No
 async def test_a_user_without_rights_reads_what_to_ask_for(path: str, client: Client) -> None:
     for informer in client.state.informers:
         informer.reflector.error = Forbidden("no", status=403)
-    client.state.remember = _nothing  # type: ignore[method-assign]
+    client.state.remember = _nothing
     page = text(await client.get(path))
     assert "There is no" not in page
     assert "in all namespaces, so the console shows none. Ask an administrator for the ClusterRole view" in page
@@ -337,7 +337,7 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
     api = Revisions(document)
     for each in (await api.list())[0]:
         client.add("ControllerRevision", each)
-    client.state.api = cast(Api, api)
+    client.state.api = api
     answer = await client.get("/act/undo/vpool/shop/web?revision=1")
     assert answer.status_code == 200, answer.text
     shown = text(answer)
@@ -349,7 +349,7 @@ async def test_the_question_before_an_undo_shows_its_plan(client: Client) -> Non
 
 async def test_the_question_before_an_act_without_a_preview_says_what_is_lost(client: Client) -> None:
     document = {**claim(), "spec": {}}
-    client.state.api = cast(Api, Revisions(document))
+    client.state.api = Revisions(document)
     shown = text(await client.get("/act/release/vmclaim/shop/mine"))
     assert "Release vmclaim/mine? ci-1 and its disks are deleted. Gives the VM back." in shown
 
@@ -358,7 +358,7 @@ async def test_the_question_before_a_scale_in_names_the_vms(client: Client) -> N
     status = {"observedGeneration": 1, "replicas": 2, "updateRevision": "web-2", "currentRevision": "web-2"}
     document = {**pool(2), "status": status}
     client.add("VirtualMachinePool", document)
-    client.state.api = cast(Api, Revisions(document))
+    client.state.api = Revisions(document)
     for number in (1, 2):
         client.add("VirtualMachine", vm(number))
         client.add("VirtualMachineInstance", vmi(number, "node-1"))
@@ -370,7 +370,7 @@ async def test_the_question_before_a_scale_in_names_the_vms(client: Client) -> N
 
 
 async def test_an_act_without_a_field_asks_once(client: Client) -> None:
-    client.state.api = cast(Api, Reviews())
+    client.state.api = Reviews()
     client.add("VirtualMachineClaim", claim())
     page = await client.get("/vmclaim/shop/mine")
     assert f'<form method="get" action="/{TOKEN}/act/release/vmclaim/shop/mine"' in page.text
@@ -407,7 +407,7 @@ class Reviews:
 
 async def test_the_page_of_a_claim_has_what_its_user_needs(client: Client) -> None:
     client.add("VirtualMachineClaim", claim())
-    client.state.api = cast(Api, Reviews())
+    client.state.api = Reviews()
     page = await client.get("/vmclaim/shop/mine")
     shown = text(page)
     for part in ("Address 10.0.0.1", "Held until 2126-03-01T12:00:00Z (in ", "Requested by ann", "Extend…", "Release…"):
@@ -419,7 +419,7 @@ async def test_the_page_of_a_claim_has_what_its_user_needs(client: Client) -> No
 
 async def test_a_claim_links_to_nothing_that_its_user_may_not_see(client: Client) -> None:
     client.add("VirtualMachineClaim", claim())
-    client.state.api = cast(Api, Reviews("get virtualmachines", "get virtualmachineinstances"))
+    client.state.api = Reviews("get virtualmachines", "get virtualmachineinstances")
     page = await client.get("/vmclaim/shop/mine")
     assert "VM ci-1" in text(page)
     assert "Screen: you may not get virtualmachineinstances/vnc here" in text(page)
@@ -429,7 +429,7 @@ async def test_a_claim_links_to_nothing_that_its_user_may_not_see(client: Client
 @pytest.mark.parametrize("phase", ["Queued", "Released", "Failed"])
 async def test_a_claim_without_a_vm_offers_no_way_to_it(client: Client, phase: str) -> None:
     client.add("VirtualMachineClaim", claim(phase=phase, finishedAt="2026-03-01T12:00:00Z"))
-    client.state.api = cast(Api, Reviews())
+    client.state.api = Reviews()
     shown = text(await client.get("/vmclaim/shop/mine"))
     assert not any(part in shown for part in ("kubectl poolhouse ssh", "Screen", "Held until", "Extend"))
 
@@ -462,7 +462,7 @@ async def test_a_kind_that_is_listed_and_not_watched_is_not_called_hidden(client
 
 async def test_no_events_are_not_taken_for_no_past(client: Client) -> None:
     client.add("VirtualMachineClaim", claim())
-    client.state.api = cast(Api, Reviews())
+    client.state.api = Reviews()
     assert "There are no events about it. Kubernetes keeps events for an hour, and sums up many" in text(
         await client.get("/vmclaim/shop/mine")
     )

@@ -422,7 +422,7 @@ def test_the_api_server_goes_and_comes_back(paths: StackPaths, shop: Browser) ->
         ("create", "namespace", "later"),
         ("apply", "-n", "later", "-f", str(ROOT / "examples" / "replicaset.yaml")),
     ):
-        shop.until(lambda arguments=arguments: written(*arguments), lambda: "nothing can be written")  # type: ignore[misc]
+        shop.until(lambda arguments=arguments: written(*arguments), lambda: "nothing can be written")
     shop.reads("later")
 
 

@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import pytest
@@ -50,7 +50,7 @@ class User:
 
     def __post_init__(self) -> None:
         self.state = ClusterState(self.api, None, self.name, computations=self.computations)
-        self.state.api = cast(Api, self)
+        self.state.api = self
         context = Context(self.state, Cluster(None, "shop"))
         console = Console(context, Frame("/token", "cluster"))
         self.http = httpx.AsyncClient(transport=httpx.ASGITransport(console), base_url="http://console")

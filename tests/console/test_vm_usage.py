@@ -142,7 +142,6 @@ def test_a_name_cannot_widen_the_query(name: str) -> None:
     """Each quoted string contains the whole name, and the rest of the query is that of the console."""
     found = labels(name, name)
     quoted = re.fullmatch(r'\{namespace=("(?:[^"\\\n]|\\.)*"),name=("(?:[^"\\\n]|\\.)*")\}', found)
-    assert quoted is not None
     assert [json.loads(each) for each in quoted.groups()] == [name, name]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -68,7 +68,7 @@ Build = Callable[[Api, EventRecorder, CollectorRegistry], Component]
 )
 async def test_a_former_leader_shows_none_of_its_gauges(build: Build, prefix: str) -> None:
     registry = CollectorRegistry()
-    part = build(ControllerContext(api=cast(Api, Silent()), events=cast(EventRecorder, None), registry=registry))
+    part = build(ControllerContext(api=Silent(), events=None, registry=registry))
     gauges = [each for each in _gauges(registry) if each.name.startswith(f"kubevirt_poolhouse_{prefix}")]
     assert gauges
     work = asyncio.create_task(part.work())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
 
 import pytest
 
@@ -61,7 +60,7 @@ async def test_a_kind_that_is_not_served_stops_only_its_component() -> None:
         async def work() -> None:
             begun.append(name)
 
-        return Component(name, cast(Any, informers), work)
+        return Component(name, informers, work)
 
     served.event.set()
     working = asyncio.create_task(_work([component("pool", served), component("warm", served, absent)]))

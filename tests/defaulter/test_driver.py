@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -33,7 +33,7 @@ class Connection:
 
 def test_each_cpu_feature_is_looked_up_once() -> None:
     connection = Connection()
-    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, connection))
+    host = Libvirt(Path("/nowhere"), lambda _root: connection)
     assert [host.knows_cpu_feature("x86_64", name) for name in ("vmx", "svn", "vmx", "svn")] == [True, False] * 2
     assert connection.asked == ["vmx", "svn"]
     assert host.knows_cpu_feature("aarch64", "vmx")
@@ -42,7 +42,7 @@ def test_each_cpu_feature_is_looked_up_once() -> None:
 
 def test_the_cache_of_cpu_features_is_bounded() -> None:
     connection = Connection()
-    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, connection))
+    host = Libvirt(Path("/nowhere"), lambda _root: connection)
     for each in range(5000):
         host.knows_cpu_feature("x86_64", f"made-up-{each}")
     long = "x" * 65
@@ -67,7 +67,6 @@ class Failing:
     def defineXMLFlags(self, text: str, flags: int) -> Any:
         domain = xml.read(text)
         type_element = domain.find("os/type")
-        assert type_element is not None
         if domain.findtext("name") == "plain" and type_element.get("arch", "x86_64") in self._working:
             return self
         error = libvirt.libvirtError("")
@@ -85,7 +84,7 @@ class Failing:
 def test_an_unknown_architecture_costs_no_worker() -> None:
     """No plain domain of it can be defined either."""
     failing = Failing(libvirt.VIR_ERR_INTERNAL_ERROR, "internal error: malformed uuid element", "x86_64")
-    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, failing))
+    host = Libvirt(Path("/nowhere"), lambda _root: failing)
     with pytest.raises(DomainRejected, match="malformed"), host.scratch() as define:
         define(ARM.replace("aarch64", "q35"))
     assert not host.failure
@@ -154,7 +153,7 @@ def test_an_unknown_architecture_costs_no_worker() -> None:
 def test_an_error_is_the_author_s_the_emulator_s_or_libvirt_s(
     code: int, message: str, working: tuple[str, ...], expected: type[Exception], said: str, ends: bool
 ) -> None:
-    host = Libvirt(Path("/nowhere"), lambda _root: cast(Any, Failing(code, message, *working)))
+    host = Libvirt(Path("/nowhere"), lambda _root: Failing(code, message, *working))
     with pytest.raises(Exception, match=r".") as raised, host.scratch() as define:
         define(ARM)
     assert (type(raised.value), str(raised.value)) == (expected, said)

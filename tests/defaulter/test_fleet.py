@@ -26,7 +26,6 @@ MAC_CHANGE = ("nic default", "macAddress", MAC, None, NOT_SET)
 
 def changes(document: Json, guest: Guest | None = GUEST) -> list[tuple[str, str, str, str | None, str]]:
     found = report(document, guest)
-    assert found is not None
     return [(each.device, each.field, each.from_, each.to, each.reason) for each in found.changes]
 
 
@@ -105,7 +104,6 @@ PLACED = spec(disk(), nic(macAddress=MAC))
 )
 def test_who_set_the_hardware(document: Json, expected: str) -> None:
     found = report(document, None)
-    assert found is not None
     assert found.defaulted == expected
 
 
@@ -116,7 +114,6 @@ def test_an_object_that_is_no_vm_has_no_report() -> None:
 
 def test_the_vms_of_a_namespace_that_opted_out_change_too() -> None:
     found = report(vm(OPEN), GUEST, opted_out_namespace=True)
-    assert found is not None
     assert (found.defaulted, len(found.changes)) == ("OptedOut", 1)
 
 
@@ -162,7 +159,6 @@ def test_the_report_names_the_values_that_it_cannot_foresee(
     document: Json, guest: Guest | None, expected: list[str]
 ) -> None:
     found = report(document, guest)
-    assert found is not None
     assert len(found.unknown) == len(expected)
     assert all(text.startswith(start) for text, start in zip(found.unknown, expected, strict=True))
 
@@ -186,7 +182,6 @@ def test_a_vmi_shows_its_guest() -> None:
 
 def test_the_json_has_the_form_that_scripts_read() -> None:
     found = report(vm(OPEN), GUEST)
-    assert found is not None
     row = found.as_json()
     assert list(row) == ["namespace", "name", "defaulted", "changes", "unknown", "held"]
     assert row["changes"] == [
@@ -216,7 +211,6 @@ def test_whose_hardware_is_held_by_the_hook(
     annotations: Json, guest: Guest | None, plugin: bool | None, expected: bool | None
 ) -> None:
     found = report(vm(PLACED, annotations=annotations), guest, plugin=plugin)
-    assert found is not None
     assert found.held is expected
 
 

@@ -52,7 +52,6 @@ def test_signals_reach_the_service() -> None:
         return 7
         """
     )
-    assert process.stdout is not None
     assert process.stdout.readline() == "up\n"
     process.send_signal(signal.SIGTERM)
     assert process.wait(PATIENCE_SECONDS) == 7
@@ -75,7 +74,6 @@ def test_an_orphan_is_reaped() -> None:
         time.sleep(600)
         """
     )
-    assert process.stdout is not None
     orphan = int(process.stdout.readline())
     try:
         wait_until(lambda: not os.path.exists(f"/proc/{orphan}"))

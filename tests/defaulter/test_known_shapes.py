@@ -147,7 +147,7 @@ def test_what_decides_an_answer_makes_another_shape() -> None:
     ("document", "seed"),
     [
         pytest.param({"kind": "Pod"}, SEED, id="no VM"),
-        pytest.param(vm("text"), SEED, id="no spec"),  # type: ignore[arg-type]
+        pytest.param(vm("text"), SEED, id="no spec"),
         pytest.param(vm(spec(disk()), name=""), None, id="random identity"),
         pytest.param(
             {**PLAIN, "metadata": {"name": "a", "labels": {"poolhouse.dev/defaulting": "disabled"}}},
@@ -358,7 +358,6 @@ def test_defaults_are_chosen_again_from_what_another_webhook_has_left(libvirt: L
         shapes = KnownShapes(lambda: 0.0)
         shapes.learn_stored(of(ONE), stored(defaulter, ONE))
         known = shapes.find(of(TWO))
-        assert known is not None
         sent = known.apply(of(TWO))
         assert at(without_answer(of(TWO), sent, sent), *INNER) == at(TWO, *INNER)
         changed = with_value(sent, "sata", *DEVICES, "disks", 0, "disk", "bus")
@@ -373,7 +372,6 @@ def test_a_shape_is_distrusted_after_another_webhook_has_changed_a_vm(libvirt: L
     shapes = KnownShapes(lambda: now)
     shapes.learn_stored(of(ONE), stored(libvirt, ONE))
     known = shapes.find(of(TWO))
-    assert known is not None
     sent = known.apply(of(TWO))
     assert shapes.confirm(of(TWO), sent, {**sent, "status": {}})
     assert shapes.find(of(TWO)) is not None
@@ -391,7 +389,6 @@ def test_a_mac_address_that_another_webhook_assigns_is_no_change(libvirt: Libvir
     shapes, mac = KnownShapes(lambda: 0.0), (*DEVICES, "interfaces", 0, "macAddress")
     shapes.learn_stored(of(ONE), stored(libvirt, ONE, (*mac, "02:00:00:00:00:01")))
     known = shapes.find(of(TWO))
-    assert known is not None
     sent = known.apply(of(TWO))
     assert shapes.confirm(of(TWO), sent, with_value(sent, "02:00:00:00:00:02", *mac))
 

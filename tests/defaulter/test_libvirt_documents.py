@@ -44,7 +44,6 @@ def shown(text: str) -> str:
     for alias in [*domain.iter("alias")]:
         alias.getparent().remove(alias)
     devices = domain.find("devices")
-    assert devices is not None
     devices.extend(sorted(devices.iterfind("controller"), key=lambda each: (each.get("type"), int(each.get("index")))))
     etree.indent(domain)
     return etree.tostring(domain, encoding="unicode")

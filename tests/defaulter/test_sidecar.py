@@ -53,7 +53,6 @@ def test_the_launcher_finds_the_hook_and_ends_it(sidecar: Sidecar) -> None:
     assert info == field(1, b"poolhouse-hardware") + field(3, field(1, b"OnDefineDomain")) + field(4, b"v1alpha3")
     domain = xml.read(answered(sidecar.ask(CALLBACKS, "OnDefineDomain", params({HARDWARE_ANNOTATION: RECORD}))))
     address = domain.find("devices/memballoon/address")
-    assert address is not None
     assert address.get("bus") == "0x09"
     assert answered(sidecar.ask(CALLBACKS, "OnDefineDomain", params({}))) == BARE
     with pytest.raises(grpc.RpcError) as failed:

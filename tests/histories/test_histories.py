@@ -182,7 +182,7 @@ def test_no_vm_has_a_revision_that_is_not_stored() -> None:
                 raise Refused(500, "InternalError", "etcd is full")
             return serve(actor, method, path, *rest)
 
-        serve, world.server.answer = world.server.answer, answer  # type: ignore[method-assign]
+        serve, world.server.answer = world.server.answer, answer
         async with engine(world):
             place = Place(world.api("users"), HERE)
             await place.pool(2, template=sized("64Mi"))

@@ -73,8 +73,6 @@ def test_a_boolean_in_a_selector_becomes_text() -> None:
 def test_a_stored_boolean_is_read_as_text() -> None:
     assert ("hpc-workloads", "true") in ranked_policy(yaml.safe_load(FULL)).selectors.namespace
     spec = MigrationPolicySpec.model_validate(yaml.safe_load(FULL)["spec"])
-    assert spec.selectors is not None
-    assert spec.selectors.namespace_selector is not None
     assert spec.selectors.namespace_selector.match_labels["hpc-workloads"] == "true"
 
 

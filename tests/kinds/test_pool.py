@@ -503,7 +503,6 @@ def test_defaults() -> None:
     assert isinstance(scale_in, ScaleInProactive)
     assert scale_in.state_preservation == "Disabled"
     healing = PoolSpec.model_validate(pool(autohealing={})["spec"]).autohealing
-    assert healing is not None
     assert healing.startup_failure_threshold == 3
 
 

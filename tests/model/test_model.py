@@ -45,7 +45,7 @@ def small(name: str, **given: Any) -> PoolModel:
 
 
 def found_in(model: PoolModel | ClaimModel) -> str:
-    explored: Explored = explore(model, MOST_WITH_FAULT, enough=1)  # type: ignore[misc]
+    explored: Explored = explore(model, MOST_WITH_FAULT, enough=1)
     return "\n".join(map(str, explored.found))
 
 

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -25,7 +25,6 @@ from poolhouse.portal.consoles import (
     new_scope,
     room,
 )
-from poolhouse.portal.provider import Provider
 from poolhouse.portal.session import Session
 from poolhouse.portal.settings import Settings
 from poolhouse.portal.users import Users
@@ -108,7 +107,7 @@ def test_a_namespace_is_one_label_of_a_path(text: str, allowed: bool) -> None:
 
 def test_a_console_has_no_connection_but_that_of_its_user() -> None:
     with pytest.raises(AssertionError):
-        asyncio.run(new_scope("shop").connect())  # type: ignore[arg-type]
+        asyncio.run(new_scope("shop").connect())
     assert new_scope(ALL_NAMESPACES).scope is None
     assert new_frame("shop").root == "/console/shop"
 
@@ -131,12 +130,12 @@ class Open(Users):
     """Users whose API server never answers, so that consoles stay while they are opened."""
 
     def __init__(self, api: Api, settings: Settings, now: Any) -> None:
-        super().__init__(api, cast(Provider, None), settings, now)
+        super().__init__(api, None, settings, now)
         self.sessions: list[Any] = []
 
     def lasting_client(self, session: Any) -> Api:
         self.sessions.append(session)
-        return cast(Api, Silent())
+        return Silent()
 
 
 class Silent:
@@ -148,7 +147,7 @@ class Silent:
 async def opened(tmp_path: Path) -> AsyncIterator[Place]:
     """Consoles of which at most four are open."""
     (tmp_path / "sessionKey").write_text("k" * 32)
-    users = Open(cast(Api, None), read(tmp_path), lambda: found.now)
+    users = Open(None, read(tmp_path), lambda: found.now)
     found = Place(Consoles(users, 4, lambda: found.now), users)
     running = asyncio.create_task(found.consoles.run())
     await asyncio.sleep(0)
@@ -178,7 +177,7 @@ async def test_a_console_has_the_newest_token_of_its_session(opened: Place) -> N
     renewed = replace(ANN, token="token-2", expires=NOW + 600)
     more = [asyncio.create_task(opened.open(each)) for each in (renewed, ANN)]  # which was sent before
     await asyncio.sleep(0.01)
-    (current,) = cast(Open, opened.users).sessions
+    (current,) = opened.users.sessions
     assert current().token == "token-2"
     for each in (first, *more):
         each.cancel()
@@ -233,7 +232,7 @@ async def test_an_api_server_that_is_away_leaves_nothing_open(tmp_path: Path) ->
         '[{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u", "user": {}}]}'
     )
     async with await Api.connect(kubeconfig, user_agent="tests", timeout_seconds=2) as api:
-        users = Users(api, cast(Provider, None), read(tmp_path), lambda: NOW)
+        users = Users(api, None, read(tmp_path), lambda: NOW)
         place = Place(Consoles(users, 4, lambda: NOW), users)
         with pytest.raises(Unavailable):  # the portal does not run yet, or ends
             await place.open()
@@ -285,7 +284,7 @@ async def served(folder: Path, mode: str) -> AsyncIterator[Served]:
     cluster = Cluster()
     async with Server() as server, await server.connect(folder) as api:
         server.script = cluster.answer
-        users = Users(api, cast(Provider, None), read(folder, POOLHOUSE_PORTAL_MODE=mode), lambda: NOW)
+        users = Users(api, None, read(folder, POOLHOUSE_PORTAL_MODE=mode), lambda: NOW)
         consoles = Consoles(users, 4, lambda: NOW)
         running = asyncio.create_task(consoles.run())
         await asyncio.sleep(0)

@@ -8,7 +8,7 @@ import hmac
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -233,7 +233,7 @@ async def test_users_do_not_queue_for_a_provider_that_does_not_answer(settings: 
             raise TimeoutError
 
     clock, hangs = [float(NOW)], Hangs()
-    provider = Provider(settings, cast(Any, hangs), lambda: clock[0])
+    provider = Provider(settings, hangs, lambda: clock[0])
     told = await asyncio.gather(*(provider.sign_in_url(new_login()) for _ in range(20)), return_exceptions=True)
     assert {str(each) for each in told} == {"The provider does not answer. Try again in a minute."}
     assert hangs.asked == 1

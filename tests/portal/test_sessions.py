@@ -169,7 +169,6 @@ def test_a_sign_in_that_another_browser_has_begun_is_refused(client: Client, add
 def test_a_sign_in_returns_to_the_page_that_was_asked_for(client: Client) -> None:
     asked = f"/console/?namespace={SHOP}%2Ba"
     link = re.search(r'href="(/sign-in[^"]*)"', client.get(asked).text)
-    assert link is not None
     assert client.sign_in("ann", html.unescape(link[1])).headers["location"] == asked
 
 

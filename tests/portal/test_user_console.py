@@ -120,7 +120,6 @@ def test_a_user_without_rights_reads_what_to_ask_for(sign_in: SignIn) -> None:
     ):
         told = reads(eve, path, "You may not list", f"Ask an administrator for the ClusterRole view in {where}")
         refused = re.search(rf"You may not list ([a-z, ]+) in {where}, so the console shows none", told)
-        assert refused is not None
         assert {*refused[1].split(", ")} == {*plurals}
         assert "There is no" not in told
     # A user with a part of the rights reads about the rest, and one with all may create the first object.

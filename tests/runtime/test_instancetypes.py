@@ -109,7 +109,7 @@ async def test_a_missing_right_is_a_cause() -> None:
 
 async def test_the_vms_of_a_pool_share_a_read() -> None:
     api, now = FakeApi(), [10.0]
-    several = InstancetypeReader(api, lambda: now[0])  # type: ignore[arg-type]
+    several = InstancetypeReader(api, lambda: now[0])
     vm = {"spec": {"preference": {"name": "windows"}}}
     for _ in range(3):
         await several.read(vm, "ns")

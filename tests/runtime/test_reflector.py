@@ -51,7 +51,7 @@ async def test_a_watch_resumes_from_the_last_bookmark(server: Server, api: Api) 
             return
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     async with running(informer_of(api)):
         await asyncio.sleep(70)
         assert [request.query["resourceVersion"] for request in server.watches] == ["10", "500"]
@@ -77,7 +77,7 @@ async def test_a_watch_that_closes_at_once_is_not_a_hot_loop(server: Server, api
         await request.begin()
         await request.end()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     async with running(informer_of(api)):
         await asyncio.sleep(600)
     assert server.most_in(1) <= 4
@@ -94,7 +94,7 @@ async def test_a_watch_that_closes_after_one_event_is_not_a_hot_loop(server: Ser
         await request.event("ADDED", thing(f"t{last + 1}", last + 1))
         await request.end()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(60)
@@ -112,7 +112,7 @@ async def test_a_refusal_is_over_when_the_next_watch_is_accepted(server: Server,
         await request.begin()
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(0.1)
@@ -135,7 +135,7 @@ async def test_a_watch_resumes_after_a_reset(server: Server, api: Api) -> None:
         await request.event("ADDED", thing("c", 12))
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(10)
@@ -170,7 +170,7 @@ async def test_an_invalid_line_ends_only_its_watch(server: Server, api: Api, lin
         await request.event("ADDED", thing("b", 12))
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(1)
@@ -190,7 +190,7 @@ async def test_an_empty_line_is_ignored(server: Server, api: Api) -> None:
         await request.event("ADDED", thing("a", 11))
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(1)
@@ -216,7 +216,7 @@ async def test_a_hanging_list_is_retried(server: Server, api: Api) -> None:
             await request.hang()
         await request.answer(200, things(10, thing("a", 1)))
 
-    cluster.list = list_  # type: ignore[method-assign]
+    cluster.list = list_
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(16)
@@ -237,7 +237,7 @@ async def test_status_410_causes_a_list(server: Server, api: Api) -> None:
         await request.begin()
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer) as seen:
         await asyncio.sleep(5)
@@ -257,7 +257,7 @@ async def test_an_event_410_causes_a_list(server: Server, api: Api, reason: str)
             await request.event("ERROR", status(410, reason))
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(5)
@@ -270,7 +270,7 @@ async def test_repeated_410_causes_few_lists(server: Server, api: Api) -> None:
     async def watch(request: Request) -> None:
         await request.answer(410, status(410, "Expired"))
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     async with running(informer_of(api)):
         await asyncio.sleep(600)
     assert server.most_in(1) <= 4
@@ -307,7 +307,7 @@ async def test_repeated_500_is_retried_with_growing_pauses(server: Server, api: 
         else:
             await healthy(request)
 
-    cluster.list = list_  # type: ignore[method-assign]
+    cluster.list = list_
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(100)
@@ -329,7 +329,7 @@ async def test_retry_after_is_respected(server: Server, api: Api) -> None:
         else:
             await healthy(request)
 
-    cluster.list = list_  # type: ignore[method-assign]
+    cluster.list = list_
     async with running(informer_of(api)):
         await asyncio.sleep(60)
     first, second = server.lists
@@ -379,7 +379,7 @@ async def test_a_server_restored_from_a_backup_is_listed(server: Server, api: Ap
         await asyncio.sleep(50)
         await request.end()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(10)
@@ -395,7 +395,7 @@ async def test_repeated_refusals_of_a_watch_cause_a_list(server: Server, api: Ap
     async def watch(request: Request) -> None:
         await request.answer(500, status(500, "InternalError", "cannot decode your resourceVersion"))
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     async with running(informer_of(api)):
         await asyncio.sleep(120)
     assert len(server.lists) >= 2
@@ -449,7 +449,7 @@ async def test_an_object_of_three_megabytes_in_a_thousand_pieces(server: Server,
         await request.event("ADDED", thing("after", 12))
         await request.hang()
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         await asyncio.sleep(5)
@@ -464,7 +464,7 @@ async def test_a_line_without_end_ends_the_watch(server: Server, api: Api) -> No
         while True:
             await request.chunk(b"x" * 2**20)
 
-    cluster.watch = watch  # type: ignore[method-assign]
+    cluster.watch = watch
     informer = informer_of(api)
     async with running(informer):
         async with asyncio.timeout(600):

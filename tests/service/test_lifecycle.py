@@ -55,7 +55,6 @@ def start(main: str = "main", ending: float = 0.0, grace: float = 60.0) -> subpr
 
 
 def ready(process: subprocess.Popen[str]) -> None:
-    assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
 
 
@@ -84,7 +83,6 @@ def test_a_second_signal_ends_the_process_at_once() -> None:
     with start(ending=100, grace=100) as process:
         ready(process)
         process.send_signal(signal.SIGTERM)
-        assert process.stdout is not None
         assert process.stdout.readline() == "one ended\n"
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=PATIENCE_SECONDS) != 0

@@ -89,7 +89,6 @@ async def test_a_server_is_verified_with_the_authority_of_the_directory(tmp_path
     async def ask(url: str, bundle: bytes) -> float | None:
         (tmp_path / "ca.crt").write_bytes(bundle)
         async with connect(PrometheusServer.parse(SETTING, url, tmp_path)) as prometheus:
-            assert prometheus is not None
             return await prometheus.query("up", "team-a")
 
     app = web.Application()
@@ -146,7 +145,6 @@ async def test_a_range_is_asked_for_with_its_times(server: Server) -> None:
     values = [[1, "2.5"], [31, "NaN"], [61, "3"]]
     server.answer = lambda: web.json_response({"status": "success", "data": {"result": [{"values": values}]}})
     async with connect(PrometheusServer(server.url), 2) as prometheus:
-        assert prometheus is not None
         found = await prometheus.query_range("up", "team-a", start=1.2, end=61.2, step_seconds=30)
     assert found == [(1.0, 2.5), (61.0, 3.0)]
     ((path, form, _),) = server.requests

@@ -74,7 +74,6 @@ async def test_certificates_are_trusted_throughout_a_long_run(tmp_path: Path, ou
             assert api.down
         for name in HOSTS:
             leaf = load_pair(tmp_path / name, "tls")
-            assert leaf is not None
             assert api.trusts(leaf), f"{name} was distrusted after {minute} minutes"
             served.add(leaf.certificate)
             authorities.add(leaf.issuer)

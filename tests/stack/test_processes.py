@@ -18,7 +18,6 @@ DEAF = [
 
 def start(command: list[str], **marks: str) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(command, env={**os.environ, **marks}, stdout=subprocess.PIPE)
-    assert process.stdout is not None
     process.stdout.readline()
     return process
 

@@ -17,7 +17,7 @@ from tests.waiting import PATIENCE_SECONDS, eventually
 
 
 def shell(name: str, script: str, *after: str, **more: object) -> Component:
-    return Component(name, ("sh", "-c", script), after=after, **more)  # type: ignore[arg-type]
+    return Component(name, ("sh", "-c", script), after=after, **more)
 
 
 def supervisor(directory: Path, *components: Component, steps: tuple[SetupStep, ...] = ()) -> Supervisor:

@@ -72,7 +72,7 @@ SERVED = {"resources": [{"name": "virtualmachinesnapshots"}]}
     ],
 )
 async def test_a_pool_that_takes_snapshots(answer: Any, expected: str) -> None:
-    check = SnapshotSupport(ApiServer(answer), lambda: CURRENT, budget_seconds=1)  # type: ignore[arg-type]
+    check = SnapshotSupport(ApiServer(answer), lambda: CURRENT, budget_seconds=1)
     found = await check.handle(request(pool(True)))
     assert not found.problems
     assert [each for each in found.warnings if expected in each and each.startswith("spec.updateStrategy")] == list(
@@ -83,6 +83,6 @@ async def test_a_pool_that_takes_snapshots(answer: Any, expected: str) -> None:
 
 async def test_other_pools_cost_no_request() -> None:
     server = ApiServer(SERVED)
-    check = SnapshotSupport(server, lambda: CURRENT, budget_seconds=1)  # type: ignore[arg-type]
+    check = SnapshotSupport(server, lambda: CURRENT, budget_seconds=1)
     await check.handle(request(pool(False)))
     assert server.asked == []

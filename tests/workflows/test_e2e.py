@@ -38,10 +38,8 @@ def test_a_row_names_releases_and_a_pinned_node(row: dict[str, str]) -> None:
     assert row.keys() == {"kubevirt", "cdi", "node"}
     assert all(re.fullmatch(r"v\d+\.\d+\.\d+", row[name]) for name in ("kubevirt", "cdi"))
     node = re.fullmatch(r"kindest/node:v(\d+)\.(\d+)\.\d+@sha256:[0-9a-f]{64}", row["node"])
-    assert node is not None
     chart = yaml.safe_load((ROOT / "charts/poolhouse/Chart.yaml").read_text())
     oldest = re.match(r">=(\d+)\.(\d+)", chart["kubeVersion"])
-    assert oldest is not None
     assert (int(node[1]), int(node[2])) >= (int(oldest[1]), int(oldest[2]))
 
 

@@ -20,8 +20,6 @@ DIGEST = "sha256:" + "0123456789abcdef" * 4
 def module(name: str) -> ModuleType:
     """A script as a module: its directory is no package, because its name begins with a dot."""
     spec = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     found = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(found)
     return found

@@ -177,7 +177,6 @@ def test_the_certificate_is_trusted_at_any_time() -> None:
             state = taken(step, state, now)
             if state.certificate is not None:
                 assert all(state.certificate.is_trusted_by(b) for where in state.configurations for b in where.bundles)
-        assert state.certificate is not None
         assert not state.certificate.validity.expired(now)
         signers.add(state.certificate.issuer)
         assert len(state.cas) <= 2
@@ -196,7 +195,6 @@ def test_whoever_leads_with_another_clock_there_is_always_a_certificate_by_the_o
             state = taken(step, state, clock)
             steps += 1
             assert steps < 12, step
-        assert state.certificate is not None
         assert state.certificate.validity.is_valid(clock)
         assert all(state.certificate.is_trusted_by(b) for where in state.configurations for b in where.bundles)
         assert len(state.cas) <= 4

@@ -385,11 +385,9 @@ def test_a_refused_vm_is_not_tried_again_at_once() -> None:
     found.ready.reset(vms)
     record = found.record(claim)
     first = found.candidate(claim, POOL)
-    assert first is not None
     found.reserve(claim, POOL, first, record)
     found.reject(claim, first, record)
     second = found.candidate(claim, POOL)
-    assert second is not None
     assert {first.uid, second.uid} == {"a", "b"}
     found.reserve(claim, POOL, second, record)
     assert found.candidate(a_claim(uid="other"), POOL) == first, "another claim may try it"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.claim.application_pod import read_pod
 from controllers.claim.snapshot import Failure, parse_claim
 from controllers.shared.pod_claims import claim_metadata
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, NotFound, Unreachable
 from poolhouse.runtime.resource import Resource
 
@@ -45,13 +44,13 @@ def claim_of(*containers: Json, metadata: Json | None = None, **application: Any
 
 
 async def pod(objects: Objects, *containers: Json, metadata: Json | None = None, **application: Any) -> Json | Failure:
-    return await read_pod(cast(Api, objects), parse_claim(claim_of(*containers, metadata=metadata, **application)))
+    return await read_pod(objects, parse_claim(claim_of(*containers, metadata=metadata, **application)))
 
 
 async def spec(objects: Objects, *containers: Json, **application: Any) -> Json:
     found = await pod(objects, *containers, **application)
     assert isinstance(found, dict), found
-    return cast(Json, found["spec"])
+    return found["spec"]
 
 
 async def test_variables_get_values() -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.claim.application_watch import BURST, ApplicationWatches
 from controllers.claim.memory import ClaimRecord
 from controllers.warmpool.agent import application_health
-from controllers.warmpool.backends import Backend, Health
+from controllers.warmpool.backends import Health
 from controllers.warmpool.warm_vm import WarmVM
 from tests.controllers.claim.builders import a_claim, claimed_vm
 from tests.waiting import eventually
@@ -44,7 +44,7 @@ async def test_each_answer_reconciles_the_claim() -> None:
     running = asyncio.ensure_future(watches.run())
     await settled()
     for _ in range(2):
-        watches.follow(CLAIM, VM, cast(Backend, agents), record)
+        watches.follow(CLAIM, VM, agents, record)
     await settled()
     assert agents.opened == 1, "a claim has one stream"
     failed = application_health({"phase": "Failed"})
@@ -54,7 +54,7 @@ async def test_each_answer_reconciles_the_claim() -> None:
     assert enqueued == [(CLAIM.key, 0.0)]
     agents.answers.put_nowait(None)
     await settled()
-    watches.follow(CLAIM, VM, cast(Backend, agents), record)
+    watches.follow(CLAIM, VM, agents, record)
     await settled()
     assert agents.opened == 2, "a stream that ended is opened again"
     running.cancel()
@@ -68,7 +68,7 @@ async def test_an_agent_without_a_stream_is_not_asked_again() -> None:
     running = asyncio.ensure_future(watches.run())
     await settled()
     for _ in range(3):
-        watches.follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
+        watches.follow(CLAIM, VM, agents, ClaimRecord())
         await settled()
     assert agents.opened == 1
     running.cancel()
@@ -94,13 +94,13 @@ async def test_an_agent_does_not_occupy_the_controllers_by_its_answers(pause: fl
     watches, record = ApplicationWatches(enqueue, lambda: now[0]), ClaimRecord()
     running = asyncio.ensure_future(watches.run())
     await settled()
-    watches.follow(CLAIM, VM, cast(Backend, agents), record)
+    watches.follow(CLAIM, VM, agents, record)
     for number in range(3 * BURST):
         agents.answers.put_nowait(application_health({"phase": "Running", "message": str(number)}))
     await eventually(lambda: len(enqueued) == read)
     await settled()
     assert len(enqueued) == read
-    watches.follow(CLAIM, VM, cast(Backend, agents), record)
+    watches.follow(CLAIM, VM, agents, record)
     await settled()
     assert agents.opened == (1 if pause == 1.0 else 2), "the next check opens it again"
     running.cancel()
@@ -118,14 +118,14 @@ async def test_the_streams_of_a_namespace_leave_some_for_others() -> None:
         before = agents.opened
         for number in range(9):
             claim = replace(CLAIM, namespace=namespace, uid=f"{namespace}-{number}")
-            watches.follow(claim, VM, cast(Backend, agents), ClaimRecord())
+            watches.follow(claim, VM, agents, ClaimRecord())
         await settled()
         opened[namespace] = agents.opened - before
     assert opened == {"a": 3, "b": 2, "c": 1, "d": 0}
     agents.answers.put_nowait(application_health({"phase": "Running"}))
     agents.answers.put_nowait(None)
     await settled()
-    watches.follow(replace(CLAIM, namespace="d"), VM, cast(Backend, agents), ClaimRecord())
+    watches.follow(replace(CLAIM, namespace="d"), VM, agents, ClaimRecord())
     await settled()
     assert agents.opened == 7, "a stream that ends is another one's"
     running.cancel()
@@ -134,7 +134,7 @@ async def test_the_streams_of_a_namespace_leave_some_for_others() -> None:
 
 async def test_only_the_leader_opens_streams() -> None:
     agents = Agents()
-    ApplicationWatches(lambda key, after: None, lambda: 0.0).follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
+    ApplicationWatches(lambda key, after: None, lambda: 0.0).follow(CLAIM, VM, agents, ClaimRecord())
     await settled()
     assert agents.opened == 0
 
@@ -145,7 +145,7 @@ async def test_a_stream_that_fails_does_not_end_the_others() -> None:
     watches = ApplicationWatches(lambda key, after: None, lambda: 0.0)
     running = asyncio.ensure_future(watches.run())
     await settled()
-    watches.follow(CLAIM, VM, cast(Backend, agents), ClaimRecord())
+    watches.follow(CLAIM, VM, agents, ClaimRecord())
     await settled()
     assert agents.opened == 1
     assert not running.done()

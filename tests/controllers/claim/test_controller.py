@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.claim.allocator import Allocator, Stores
-from controllers.claim.apply import ClaimWriter
 from controllers.claim.controller import ClaimController, Enqueue
 from controllers.claim.memory import ClaimRecord
 from controllers.claim.observe import ClaimObserver
@@ -23,7 +22,6 @@ from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.api.kinds.warmpool import WarmPoolStatus
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.fair_slots import FairSlots
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, bound_status, claimed_vm, snapshot
@@ -41,9 +39,9 @@ PROBED = a_pool(readiness={"http": {"port": 80}})
 def controller(
     allocator: Allocator, api: Any = None, observe: Any = None, apply: Any = None, enqueue: Enqueue = lambda *_: None
 ) -> ClaimController:
-    writer, observer = cast(ClaimWriter, apply), cast(ClaimObserver, observe)
+    writer, observer = apply, observe
     slots: FairSlots[str] = FairSlots(2, per_key=1)
-    return ClaimController(cast(Api, api), allocator, observer, writer, lambda: NOW, enqueue, slots)
+    return ClaimController(api, allocator, observer, writer, lambda: NOW, enqueue, slots)
 
 
 def an_allocator(*claims: Claim, vms: Any = None) -> Allocator:
@@ -247,8 +245,6 @@ def test_an_unpaused_vm_is_used_before_kubevirt_shows_it(
     vm = claimed_vm(vmi=a_vmi(**shown), standby="Paused")
     observe = ClaimObserver(Allocator(Stores(Store(), warm_pool.SOURCE.store(), a_cache(vm))), lambda: 100.0)
     found = observe(a_claim(status=bound_status("m")), ClaimRecord(resumed=resumed)).bound_vm
-    assert found is not None
-    assert found.vmi is not None
     assert (found.vmi.ready, vmi_health(found, Readiness()).verdict == "Healthy") == (ready, ready)
 
 
@@ -347,6 +343,5 @@ def test_a_forged_vm_enters_the_queue_of_ready_vms_only_with_a_record() -> None:
     allocator.stores.pools.put(("ns", "web"), after)
     tested.pool_changed(before, after)
     found = allocator.candidate(a_claim(), after)
-    assert found is not None
     assert found.uid == "forged"
     assert allocator.candidate(a_claim(), before) is None, "the status is asked again when the VM is given away"

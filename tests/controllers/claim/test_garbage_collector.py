@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,6 @@ from controllers.claim.snapshot import SOURCE, Claim
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_pool import InvalidWarmPool, WarmPool
 from controllers.warmpool.warm_vm import WarmVM
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import a_claim, claimed_vm
@@ -48,9 +47,7 @@ def garbage_collector(backend: FakeBackend, *claims: Claim) -> GarbageCollector:
         known.put(claim.key, claim)
     pools: Store[WarmPool | InvalidWarmPool] = Store({"uid": lambda pool: [pool.uid]})
     stores = Stores(known, pools, WarmVMCache(vms, Store(), Store()))
-    return GarbageCollector(
-        cast(Api, ApiWithoutClaims()), stores, lambda pool: cast(Any, backend), lambda key, seconds: None
-    )
+    return GarbageCollector(ApiWithoutClaims(), stores, lambda pool: backend, lambda key, seconds: None)
 
 
 async def test_a_vm_is_deleted_after_its_claim() -> None:

@@ -771,7 +771,6 @@ def test_the_timings_of_a_claim() -> None:
     step = plan(snapshot(None, claimed_vm(), health=HEALTHY, timeline=timeline), NOW + timedelta(milliseconds=10))
     assert isinstance(step, UpdateStatus)
     timings = step.status.timings
-    assert timings is not None
     said = (timings.queued_ms, timings.bind_ms, timings.activate_ms, timings.check_ms)
     assert said == (2, 7, 0, 1)
     assert timings.total_ms == 10
@@ -999,7 +998,6 @@ def test_the_health_of_an_application_is_a_condition() -> None:
     failed = plan(replace(written, application_health=FAILED_APPLICATION), NOW)
     assert isinstance(failed, UpdateStatus)
     assert failed.status.phase == "Ready", "the claimant may look for the cause in the instance"
-    assert failed.event is not None
     assert (failed.event.reason, failed.event.type) == ("ApplicationFailed", "Warning")
 
 
@@ -1045,7 +1043,6 @@ def test_a_vm_that_is_ready_sooner_is_no_second_attempt() -> None:
     assert isinstance(step, UpdateStatus)
     assert step.status.attempts == 1
     assert step.status.launch_type == "Warm"
-    assert step.status.vm_ref is not None
     assert step.status.vm_ref.uid == "sooner"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,9 +11,7 @@ from defaulter.contract import Problem
 from poolhouse.api.apimachinery.unstructured import at, replaced
 from poolhouse.api.kinds.meta import UNDEFAULTED
 from poolhouse.api.kinds.vm_documents import with_firmware_uuid, with_undefaulted
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.metrics import Metrics
 from poolhouse.runtime.resource import VMS, Resource
 from tests.builders import manifest, vm_spec
@@ -45,7 +43,7 @@ def vm(name: str, since: str, **status: Any) -> Json:
 
 def controller_with(*vms: Json) -> tuple[DefaultingController, EmptyApi]:
     api = EmptyApi()
-    made = DefaultingController(cast(Api, api), cast(DefaultingWriter, None), now=lambda: 0.0)
+    made = DefaultingController(api, None, now=lambda: 0.0)
     set_configuration(made, configuration())
     set_namespace(made)
     for each in vms:
@@ -141,10 +139,8 @@ async def test_a_guest_keeps_the_machine_type_that_it_ran(
         async def replace(self, resource: Resource, body: Json) -> Json:
             return body
 
-    api = cast(Api, StoredApi())
-    made = DefaultingController(
-        api, DefaultingWriter(api, defaulter, cast(EventRecorder, recorder), seed="s"), now=lambda: 0.0
-    )
+    api = StoredApi()
+    made = DefaultingController(api, DefaultingWriter(api, defaulter, recorder, seed="s"), now=lambda: 0.0)
     set_configuration(made, configuration())
     set_namespace(made)
     made.vms.change(("shop", "web"), stored)
@@ -194,6 +190,6 @@ async def test_the_answer_decides_what_is_written(
     defaulter: FakeDefaulter, stored: Json, asked: Json, written: Json | None, reasons: list[str]
 ) -> None:
     recorder = FakeRecorder()
-    writer = DefaultingWriter(cast(Api, None), defaulter, cast(EventRecorder, recorder), seed="s")
+    writer = DefaultingWriter(None, defaulter, recorder, seed="s")
     assert await writer.fill(stored, asked, may_have_run=False) == written
     assert recorder.reasons == reasons

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.defaulting.observe import parse_vm
 from controllers.defaulting.plan import OLDER, needs_domain
 from controllers.defaulting.running_domains import DomainReader
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.resource import Key
 from tests.controllers.defaulting.test_controller import EmptyApi
 from tests.controllers.defaulting.test_plan import document, snapshot
@@ -30,7 +28,7 @@ def reader(*namespaces: str, wanted: bool = True) -> tuple[DomainReader, EmptyAp
     def wants(key: Key) -> bool:
         return wanted
 
-    made = DomainReader(cast(Api, api), cast(EventRecorder, None), frozenset(namespaces), wants)
+    made = DomainReader(api, None, frozenset(namespaces), wants)
     return made, api
 
 

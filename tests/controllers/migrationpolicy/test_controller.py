@@ -66,7 +66,7 @@ class Cluster:
 
     def __init__(self, gold: Policy | None = None) -> None:
         self.vmis: Store[VMILabels] = Store()
-        policies, namespaces = Store(), Store()  # type: ignore[var-annotated]
+        policies, namespaces = Store(), Store()
         policies.put(("", "gold"), gold or policy())
         policies.put(("", "bronze"), policy("bronze", {"app": ""}, uid="another"))
         namespaces.put(("", "shop"), Namespace("shop", {}))
@@ -75,9 +75,9 @@ class Cluster:
         kubevirts = SimpleNamespace(known=True, all=())
         self.writer, self.time = FakeWriter(), 0.0
         self.controller = PolicyController(
-            Stores(policies, namespaces, self.vmis, upstream, kubevirts),  # type: ignore[arg-type]
-            self.writer,  # type: ignore[arg-type]
-            self.writer,  # type: ignore[arg-type]
+            Stores(policies, namespaces, self.vmis, upstream, kubevirts),
+            self.writer,
+            self.writer,
             PolicyMetrics(CollectorRegistry()),
             clock=lambda: self.time,
             now=lambda: NOW + timedelta(seconds=self.time),
@@ -99,7 +99,6 @@ class Cluster:
 async def test_a_policy_that_expires_leaves_its_vmis_to_the_next_at_that_time() -> None:
     cluster = Cluster(policy(expiresAt="2026-01-01T01:00:00Z"))
     controller = cluster.controller
-    assert controller.winners is not None
     assert await controller.reconcile("gold") == 3600
     cluster.time = 3599.5
     assert await controller.reconcile("gold") == 0.5

@@ -196,7 +196,6 @@ def test_an_update_with_an_analysis(observed: PoolSnapshot, updated: int, done: 
     planned = plan(observed, NOW)
     assert len([each for each in planned.actions if isinstance(each, Update)]) == updated
     status = status_of(observed)
-    assert status.update is not None
     assert status.update.steps_done == done
     assert (not status.update.checks) == (done == 4), "checks are those of an update that goes on"
     assert progressing(observed)[1] == reason
@@ -286,7 +285,6 @@ def test_a_check_that_stays_undecided_stops_the_update_at_the_deadline() -> None
     paused_now = replace(observed, pool=paused)
     assert overdue(paused_now, NOW) == ""
     after = status_of(paused_now).update
-    assert after is not None
     assert after.checks[0].undecided_since is None, "a pause ends the deadline"
 
 
@@ -297,18 +295,16 @@ def test_the_pool_is_looked_at_again_when_answers_roll_it_back() -> None:
 def test_an_aborted_update_is_not_tried_again_until_a_retry_which_begins_from_the_first_step() -> None:
     observed = update(done=2, checks=[failing(2)])
     abort = abort_of(observed, NOW)
-    rolled = replace(observed, revision=OLD, aborted=(REVISION, abort))  # type: ignore[arg-type]
+    rolled = replace(observed, revision=OLD, aborted=(REVISION, abort))
     status = status_of(rolled)
     assert [(each.revision, each.outcome, each.reason) for each in status.history] == [
         (NAME, "RolledBack", "AnalysisFailed")
     ]
     later = replace(observed, pool=replace(observed.pool, status=status))
     assert abort_of(later, NOW) == abort
-    assert abort is not None
     retried = replace(later, pool=replace(later.pool, retry=abort.time))
     assert abort_of(retried, NOW) is None
     again = status_of(retried)
-    assert again.update is not None
     assert (again.update.steps_done, again.update.aborted) == (1, None), "one VM has the template already"
     assert not again.history
 
@@ -316,8 +312,6 @@ def test_an_aborted_update_is_not_tried_again_until_a_retry_which_begins_from_th
 def test_queries_begin_with_the_first_available_vm() -> None:
     waiting = status_of(update(vm(1, ready=False), old(2), old(3))).update
     begun = status_of(update()).update
-    assert waiting is not None
-    assert begun is not None
     assert [each.undecided_since for each in waiting.checks] == [None, None]
     assert begun.checks[0].undecided_since == ago(0)
 
@@ -380,7 +374,6 @@ def test_an_analysis_creates_its_jobs_once() -> None:
     (job,) = (each for each in planned.actions if isinstance(each, RunJob))
     assert (job.check, job.cron_job, job.revision) == ("smoke", "smoke-test", NAME)
     status = pool_status(observed, planned, NOW)
-    assert status.update is not None
     assert status.update.checks[1].job == job.name
     later = replace(observed, pool=replace(observed.pool, status=status))
     assert not [each for each in plan(later, NOW).actions if isinstance(each, RunJob)]

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from random import Random
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -62,7 +62,7 @@ COLLECTED_SECONDS = 10.0
 def writing(api: Api) -> Writing:
     subresources = Subresources(api, api.monotonic)
     owner = SimpleNamespace(namespace=HERE, name="web", uid=POOL_UID)
-    return cast(Writing, SimpleNamespace(api=api, namespace=HERE, owner=owner, subresources=subresources))
+    return SimpleNamespace(api=api, namespace=HERE, owner=owner, subresources=subresources)
 
 
 def play(scene: Scene) -> None:
@@ -342,7 +342,7 @@ async def crash_while_retaining(world: World, vm: Json, write: int) -> RetainDis
     action = retaining(vm, "hash")
     transport = world.transport("controllers")
     transport.failpoint = Failpoint(write, after=True)
-    working = asyncio.create_task(retain_replaced_disks(Api(cast(Any, transport), "controllers"), HERE, action))
+    working = asyncio.create_task(retain_replaced_disks(Api(transport, "controllers"), HERE, action))
     transport.on_crash = working.cancel
     await asyncio.gather(working, return_exceptions=True)
     return action
@@ -524,7 +524,7 @@ def test_a_claim_says_whose_a_disk_is_without_the_right_to_get_data_volumes(
         owner = await create(api, VMS, "db") if owned else None
         if owned is not None:
             await create(api, PVCS, "root-1", owner, labels=labels)
-        old = await existing_disk(cast(Api, Refusing()), snapshot(a_pool()), document, ["root-1"])
+        old = await existing_disk(Refusing(), snapshot(a_pool()), document, ["root-1"])
         assert old == ("PersistentVolumeClaim root-1" if found else "")
 
     play(scene)
@@ -594,7 +594,7 @@ def test_an_update_gives_a_vm_no_disk_of_another_owner(resource: Any, owner: str
         if resource is not None:
             await create(api, resource, ADDED, owners.get(owner), labels=labels)
         facts: Json = {"owner": pool, "snapshot": snapshot(pool), "templates": Templates(api)}
-        to = cast(Writing, SimpleNamespace(**{**vars(writing(api)), **facts}))
+        to = SimpleNamespace(**{**vars(writing(api)), **facts})
         with nullcontext() if given else pytest.raises(Invalid, match=f"{resource.kind} {ADDED}"):
             await update(to, Update("web-1", vm["metadata"]["uid"], 1, "", "r1", "the plan"))
         assert (ADDED in disk_names(await api.get(VMS, HERE, "web-1"))) == given

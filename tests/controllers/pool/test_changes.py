@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.pool.actions import TakeSnapshot
 from controllers.pool.events import PoolEvents
 from controllers.pool.vm_snapshots import VM_SNAPSHOTS, VMSnapshot
-from controllers.pool.writes.context import Writing
 from controllers.pool.writes.table import WRITES
 from controllers.sets.write_batches import WriteBatches
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from tests.controllers.pool.builders import a_pool, vm
 from tests.controllers.pool.controlled import controlled
@@ -36,7 +34,7 @@ class Recorder:
 
     @property
     def events(self) -> PoolEvents:
-        return PoolEvents(cast(EventRecorder, self))
+        return PoolEvents(self)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +96,7 @@ def test_a_snapshot_is_not_reported_when_it_is_asked_for() -> None:
         recorder = Recorder()
         batches = WriteBatches(recorder.events, Expectations(), api.monotonic)
         pool = replace(a_pool(1), namespace=HERE)
-        to = cast(Writing, SimpleNamespace(api=api, batches=batches, owner=pool, burst=1))
+        to = SimpleNamespace(api=api, batches=batches, owner=pool, burst=1)
         asked = TakeSnapshot("web-1", "u-web-1", "before", "r1", "", "", 1, "it is about to be updated")
         outcome = await WRITES[TakeSnapshot](to, [asked])
         assert outcome.done == (asked,)

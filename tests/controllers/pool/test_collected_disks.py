@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,6 @@ from controllers.pool.revision_content import content
 from controllers.pool.revisions import current_revision
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.stores import Stores
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, NotFound
 from poolhouse.runtime.resource import Key, Resource
 from tests.controllers.pool.builders import NOW, a_pool, vm, vmi
@@ -61,7 +60,7 @@ async def test_claims_that_cannot_be_read_stay_unknown() -> None:
                 raise found
             return found
 
-    assert await find_collected(cast(Api, Claims()), (("default", name) for name in "abcde")) == {
+    assert await find_collected(Claims(), (("default", name) for name in "abcde")) == {
         ("default", "a"),
         ("default", "e"),
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,7 +15,6 @@ from controllers.pool.apply import PoolOutcome
 from controllers.pool.changes import GATHER_FACTOR, GATHER_SECONDS, Enqueue, PoolChanges
 from controllers.pool.data_volumes import DiskState
 from controllers.pool.disk_writers import PAUSE_SECONDS, WAKE_SECONDS, DiskWriters
-from controllers.pool.events import PoolEvents
 from controllers.pool.memory import DeletedVMs
 from controllers.pool.pools import Pool
 from controllers.pool.rules.rule import Plan
@@ -85,7 +84,7 @@ async def test_one_event_reports_a_change_of_membership(
 ) -> None:
     telling, now = Telling(), 0.0
     controller = controlled()
-    controller.writer.events, controller.clock = cast(PoolEvents, telling), lambda: now
+    controller.writer.events, controller.clock = telling, lambda: now
     for old, new in changes:
         controller.changes.vm_changed(ignore, old, new)
     now = seconds
@@ -284,7 +283,7 @@ async def test_nothing_is_remembered_of_a_pool_that_is_deleted_during_its_reconc
         return isinstance(error, Invalid)
 
     writer = Writer()
-    writer.batches = WriteBatches(cast(PoolEvents, None), Expectations(), lambda: 0.0, is_passing)
+    writer.batches = WriteBatches(None, Expectations(), lambda: 0.0, is_passing)
     writer.statuses = Statuses()
     controller = controlled(writer)
     controller.planner = Planner()
@@ -672,7 +671,6 @@ async def test_a_node_whose_zone_is_known_later_leads_to_a_plan() -> None:
 async def test_a_restart_of_a_vm_that_is_gone_is_not_waited_for() -> None:
     """The watch of VMs may be ahead of that of VMIs."""
     controller, gone = controlled(), vm(2)
-    assert gone.vmi is not None
     controller.records.expectations.expect(gone.owner_uid, deletes=[gone.vmi.uid], now=0.0)
     controller.stores.vms.drop(gone.key)
     controller.changes.vm_changed(ignore, gone, None)

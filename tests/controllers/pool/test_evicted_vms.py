@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from controllers.pool.events import PoolEvents
 from controllers.pool.evicted_vms import evictions
 from controllers.pool.failures import failing_vms
 from controllers.pool.pools import Pool
@@ -81,14 +80,14 @@ async def test_the_controller_reports_an_eviction_once(logged: bool) -> None:
     controller, telling = controlled(), Telling()
     stores = controller.stores
     controller.stores = replace(stores, cluster=replace(stores.cluster, settings=ClusterSettings))
-    controller.writer.events = cast(PoolEvents, telling)
+    controller.writer.events = telling
     stores.cluster.nodes.put(("", "node-1"), Node("node-1", {}, leaving=True))
     started = replace(RUNNING, uid="run-2", node="node-2")
     for old, new in ((RUNNING, ENDED), (ENDED, replace(ENDED, deleted_at=ago(1))), (ENDED, None), (None, started)):
         controller.changes.vmi_changed(lambda key, pause: None, old, new)
     observed = controller.observe(("default", "web"))
     assert observed is not None
-    expected = list(evictions(cast(Any, observed), NOW))
+    expected = list(evictions(observed, NOW))
     assert len(expected) == 1
     if logged:
         shown = a_pool(3, autohealing={}, status={"decisions": [each.json() for each in expected]})

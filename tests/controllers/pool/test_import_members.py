@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.pool.import_members import adopt
 from controllers.pool.import_plan import plan
-from controllers.pool.import_steps import CannotImport, Observed, Write, record_name
+from controllers.pool.import_steps import CannotImport, Observed, record_name
 from controllers.pool.kubevirt_pools import FINALIZER, KUBEVIRT_POOLS, REVISION_LABEL
 from controllers.pool.pools import POOLS
 from poolhouse.api.apimachinery.owner_references import controller_reference
@@ -70,10 +70,10 @@ def test_vms_of_a_pool_that_is_gone_with_its_crd_are_taken_over_before_the_new_p
     owner = controller_reference("pool.kubevirt.io/v1beta1", "VirtualMachinePool", "web", "old")
     left = manifest(VMS, "web-0", {}, "default", uid="u", resourceVersion="7", ownerReferences=[owner])
     observed = Observed("default", "web", None, target, (record_of({}),), (left,))
-    (taken,) = cast(list[Write], plan(observed))
+    (taken,) = plan(observed)
     assert (taken.resource, taken.name) == (VMS, "web-0")
     assert [each["uid"] for each in taken.body["metadata"]["ownerReferences"]] == ["u-web"]
-    (resumed,) = cast(list[Write], plan(replace(observed, vms=())))
+    (resumed,) = plan(replace(observed, vms=()))
     assert (resumed.resource, resumed.body["spec"]) == (POOLS, {"paused": False})
 
 

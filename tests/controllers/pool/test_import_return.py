@@ -290,20 +290,19 @@ def test_a_problem_that_comes_up_after_the_pause_resumes_the_pool() -> None:
     pause = only(give_back(observed))
     assert pause.body["spec"] == {"paused": True}
     assert pause.body["metadata"]["annotations"] == {meta.RETURNING: "false"}
-    assert observed.target is not None
     spec = {**observed.target["spec"], "paused": True}
     paused = replace(observed, target=poolhouse_pool(spec, annotations={meta.RETURNING: "false"}))
     assert only(give_back(paused)).name == return_record_name("web")
     resume = only(give_back(changed(paused, lambda vm: vm["metadata"].update(deletionTimestamp="now"))))
     assert (resume.resource, resume.body["spec"]) == (POOLS, {"paused": False})
     assert resume.body["metadata"]["annotations"] == {meta.RETURNING: None}
-    unconfirmed = {**paused.target, "status": {"observedGeneration": 2}}  # type: ignore[dict-item]
+    unconfirmed = {**paused.target, "status": {"observedGeneration": 2}}
     assert isinstance(give_back(replace(paused, target=unconfirmed)), Wait)
 
 
 def returning(claims: tuple[Json, ...] = (), **source: Any) -> Observed:
     """The state after KubeVirt's pool was created, paused."""
-    spec = {**imported().target["spec"], "paused": True}  # type: ignore[index]
+    spec = {**imported().target["spec"], "paused": True}
     target = poolhouse_pool(spec, annotations={meta.RETURNING: "false"})
     observed = replace(imported(), target=target, claims=claims)
     record = only(give_back(observed)).body
@@ -322,7 +321,6 @@ def test_kubevirt_finds_the_revision_of_each_vm_and_none_of_an_earlier_pool() ->
     assert isinstance(writes, list)
     delete, create = writes
     assert (delete.verb, delete.name) == ("delete", "web-3")
-    assert observed.source is not None
     assert create.body["data"]["virtualMachineTemplate"] == observed.source["spec"]["virtualMachineTemplate"]
     assert create.body["metadata"]["ownerReferences"] == owned_by(KUBEVIRT_POOLS, "web", THEIRS)
     moved = give_back(replace(observed, revisions=(*observed.revisions, create.body)))
@@ -420,7 +418,7 @@ def test_the_import_command_keeps_the_pool_while_ours_exists() -> None:
     delete = only(plan(replace(observed, revisions=revisions, vmis=())))
     assert (delete.verb, delete.uid, delete.propagation) == ("delete", THEIRS, "Orphan")
     deleted = replace(observed, revisions=revisions, source=None)
-    assert [each.name for each in plan(deleted)] == [name, return_record_name("web")]  # type: ignore[union-attr]
+    assert [each.name for each in plan(deleted)] == [name, return_record_name("web")]
     resume = only(plan(replace(deleted, revisions=imported().revisions)))
     assert (resume.resource, resume.body["spec"]) == (POOLS, {"paused": False})
     with pytest.raises(CannotImport, match="can only be completed"):

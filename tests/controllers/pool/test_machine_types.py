@@ -35,7 +35,7 @@ SURGE = {"proactive": {"maxSurge": 1}}
 
 
 def seen(*vms: object, of: object = 3, revision: object = ALIAS, before: object = BEFORE) -> PoolSnapshot:
-    return snapshot(of, *vms, revision=revision, revisions=(before, LIGHT, revision))  # type: ignore[arg-type]
+    return snapshot(of, *vms, revision=revision, revisions=(before, LIGHT, revision))
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,16 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.pool.analysis import Measurement
 from controllers.pool.measure import QUERIES, QUERIES_PER_NAMESPACE, Measurer, result_of
 from controllers.pool.snapshot import PoolSnapshot
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import Controller
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.runtime.resource import Key
-from poolhouse.service.prometheus import Prometheus
 from tests.controllers.pool.builders import NOW, ago
 from tests.controllers.pool.test_analysis import ERRORS, GOOD, errors, smoke, update
 
@@ -101,8 +99,8 @@ class Pools:
         self.pools[snapshot.pool.key] = replace(snapshot, pool=replace(snapshot.pool, status=status))
 
     def measurer(self, api: Any = None) -> Measurer:
-        prometheus = cast(Prometheus, self.prometheus)
-        return Measurer(cast(Api, api), prometheus, self.pools.get, self.report, lambda: self.time)
+        prometheus = self.prometheus
+        return Measurer(api, prometheus, self.pools.get, self.report, lambda: self.time)
 
     @asynccontextmanager
     async def measuring(self, *keys: Key) -> AsyncIterator[None]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -177,7 +177,7 @@ def test_no_series_outlives_its_pool(registry: CollectorRegistry, metrics: PoolM
 
 
 def pool(uid: str) -> Any:
-    return cast(Any, SimpleNamespace(uid=uid))
+    return SimpleNamespace(uid=uid)
 
 
 def disk(name: str, retained_by: str, namespace: str = "a") -> RetainedDisk:

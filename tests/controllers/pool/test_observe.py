@@ -348,7 +348,6 @@ def test_a_failing_vm_with_a_disk_conflict_is_not_healed(other: Pool | VM, reaso
 
 def test_the_message_names_the_other_owner_of_the_disk() -> None:
     state = observe_pool(stored(WEB, OTHER), WEB)
-    assert state.disk_conflict is not None
     assert state.disk_conflict.message.startswith("dataVolumeTemplate root is also pool other's")
     assert "give it another name" in state.disk_conflict.message
 

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.pool.actions import Update
 from controllers.pool.apply import PoolWriter
-from controllers.pool.events import PoolEvents
 from controllers.pool.writes.updates import update
-from controllers.sets.write_batches import WriteBatches
-from controllers.shared.creation import DefaultingCreator
 from controllers.shared.sources import DATA_VOLUMES
-from controllers.shared.subresources import Subresources
 from poolhouse.api.apimachinery.owner_references import controller_reference
 from poolhouse.api.kinds import meta
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import PVCS, VMS
 from tests.controllers.pool.builders import snapshot, template
@@ -59,11 +54,11 @@ class Cluster:
 async def completed(cluster: Cluster, strategy: str, start: bool) -> tuple[list[str], dict[str, Any]]:
     """Requests before the write, and the VM that was written."""
     writer = PoolWriter(
-        cast(Api, cluster),
-        cast("WriteBatches[Any]", None),
-        cast(DefaultingCreator, None),
-        cast(Subresources, cluster),
-        cast(PoolEvents, None),
+        cluster,
+        None,
+        None,
+        cluster,
+        None,
     )
     action = Update(
         *("web-1", "u-web-1", 1, "r1", "r1", "its disks are restored"),

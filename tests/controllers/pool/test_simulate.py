@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -21,7 +21,6 @@ from controllers.shared.evictions import ALL_VMIS
 from controllers.shared.planner import PlanTooExpensive
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool import POOL
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, retained, snapshot, vm, vmi
@@ -133,7 +132,7 @@ class Reviews:
 
 
 async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMS, POOL, InlinePlanner(), answer)
+    endpoint = PlanEndpoint(Reviews(allowed), VMS, POOL, InlinePlanner(), answer)
     endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
     return await endpoint(document, "token")
 
@@ -224,7 +223,7 @@ class TooExpensive(InlinePlanner):
 
 
 async def test_a_document_is_checked_within_the_budget_of_a_plan() -> None:
-    endpoint = PlanEndpoint(cast(Api, Reviews(allowed=True)), VMS, POOL, TooExpensive(), answer)
+    endpoint = PlanEndpoint(Reviews(allowed=True), VMS, POOL, TooExpensive(), answer)
     assert (await endpoint(document(2), "token"))[0] == 503
 
 

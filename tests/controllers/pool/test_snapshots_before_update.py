@@ -273,7 +273,6 @@ def test_a_failed_snapshot_ends_an_update_at_its_deadline_and_rolls_it_back() ->
         FIRST, old(2), old(3), vm_snapshots=(failed,), proactive={**PROACTIVE, "rollback": {}}, spec={"status": status}
     )
     abort = abort_of(observed, NOW)
-    assert abort is not None
     assert abort.message == f"no progress for 600 s; web-1 waits: its snapshot {failed.name} failed: no room"
     aborted = replace(observed, revision=OLD, aborted=(REVISION, abort))
     assert not [each for each in plan(aborted, NOW).actions if isinstance(each, TakeSnapshot)]

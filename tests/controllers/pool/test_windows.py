@@ -181,4 +181,4 @@ def test_an_update_begins_at_the_second_in_which_the_window_opens() -> None:
     opens = datetime(2026, 3, 1, 13, tzinfo=UTC)
     assert not plan(observed, opens - timedelta(milliseconds=1)).actions
     assert [each.verb for each in plan(observed, opens).actions] == ["Update"]
-    assert REVISION.label == plan(observed, opens).actions[0].revision  # type: ignore[union-attr]
+    assert REVISION.label == plan(observed, opens).actions[0].revision

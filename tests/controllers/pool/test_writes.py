@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import is_dataclass
-from typing import cast
 
 import pytest
 
 from controllers.pool import actions
 from controllers.pool.actions import Action
-from controllers.pool.events import PoolEvents
 from controllers.pool.pools import Pool
 from controllers.pool.writes.table import NEEDS, WRITES
 from controllers.sets.write_batches import WriteBatches
@@ -79,7 +77,7 @@ def test_what_needs_a_revision_comes_after_its_write() -> None:
 def test_no_plan_is_made_before_the_stores_show_an_action(action: Action, events: ExpectedEvents) -> None:
     """Without expectations, a controller whose stores are late would create a second VM."""
     expectations: Expectations[str] = Expectations(30.0)
-    batches: WriteBatches[Pool] = WriteBatches(cast(PoolEvents, None), expectations, lambda: 0.0)
+    batches: WriteBatches[Pool] = WriteBatches(None, expectations, lambda: 0.0)
     batches.expect(a_pool(), [action])
     assert expectations.satisfied("u-web", 0.0) == (events == ExpectedEvents())
     assert action.expected_events() == events

@@ -203,7 +203,7 @@ def test_ten_thousand_vms_are_ordered_by_zones_in_one_pass() -> None:
     many = [vm(n) for n in range(1, 10_001)]
     found = candidates(pool("abcd" * 2_500, *many, scaleInStrategy={}))
     assert len({each.name for each in found}) == 10_000
-    counts = [sum(observed.ordinal % 4 == zone for observed in found[:5_000]) for zone in range(4)]  # type: ignore[operator]
+    counts = [sum(observed.ordinal % 4 == zone for observed in found[:5_000]) for zone in range(4)]
     assert counts == [1_250] * 4
     assert candidates(pool("abcd" * 2_500, *many)) == many, "each VM has a rank of its own"
     assert ZoneGuard.of(pool("ab", *map(aged, (1, 2)))).down == frozenset()
@@ -226,7 +226,7 @@ def test_the_zone_of_a_vm_is_that_of_its_last_node() -> None:
     assert stores.cluster.zones(web, [placed]) == {"web-1": "a"}
     assert stores.cluster.zones(web, [machine]) == {"web-1": "a"}, "a VM that restarts has no node"
     by_rack = parse_pool(document(1, failureDomains={"topologyKey": "rack"}))
-    assert stores.cluster.zones(by_rack, [placed]) == {"web-1": "r7"}  # type: ignore[arg-type]
+    assert stores.cluster.zones(by_rack, [placed]) == {"web-1": "r7"}
     assert stores.cluster.zones(a_pool(1, failureDomains={"topologyKey": ""}), [placed]) == {}
     stores.forget(machine.key)
     assert stores.cluster.zones(web, [machine]) == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -55,7 +55,7 @@ async def test_nothing_is_remembered_of_a_set_that_is_deleted_during_its_reconci
         async def update(self, *_: object) -> SimpleNamespace:
             return SimpleNamespace(written=False, wait_seconds=None)
 
-    registry, statuses = ReplicaSetMetrics(CollectorRegistry()), cast(Any, Statuses())
+    registry, statuses = ReplicaSetMetrics(CollectorRegistry()), Statuses()
     controller = ReplicaSetController(API, stores, NOTHING, statuses, NOTHING, registry, Meanwhile(), 250)
     await controller.reconcile(found.key)
     assert not controller.records.memories

@@ -252,7 +252,7 @@ def test_the_set_is_requeued_for_the_end_of_a_back_off() -> None:
 
 def test_deletions_have_the_uid_and_resource_version_of_the_snapshot() -> None:
     (action,) = plan(snapshot(0, vmi("a", resource_version="41")), NOW).actions
-    assert (action.uid, action.resource_version, action.reason) == ("u-a", "41", "1 exists, 0 are wanted")  # type: ignore[union-attr]
+    assert (action.uid, action.resource_version, action.reason) == ("u-a", "41", "1 exists, 0 are wanted")
 
 
 REFUSED = Failure("FailureCreate", "no permission to create VMIs")

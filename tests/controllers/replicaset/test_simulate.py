@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -13,7 +13,6 @@ from controllers.replicaset.simulate import answer, hypothetical_snapshot, simul
 from controllers.sets.simulation import PlanEndpoint
 from controllers.shared.vmi import VMI
 from poolhouse.api.kinds.replicaset import REPLICA_SET
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
@@ -54,7 +53,7 @@ class Reviews:
 
 
 async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(cast(Api, Reviews(allowed)), VMIS, REPLICA_SET, InlinePlanner(), answer)
+    endpoint = PlanEndpoint(Reviews(allowed), VMIS, REPLICA_SET, InlinePlanner(), answer)
     if of is not None:
         endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
     return await endpoint(document, "token")

@@ -60,7 +60,6 @@ def test_what_the_next_plan_knows(found: RefusedWrites, refusal: Refusal | None)
 def test_a_plan_within_the_pause_forgets_no_refusal() -> None:
     found = after(REFUSED)
     before = found.seen(0.0)
-    assert before is not None
     assert before.wait_seconds > 0
     found.follow("u", before, Outcome(), found.retry_at + 1)  # the plan took longer than the pause
     assert found.seen(found.retry_at) is not None

@@ -21,7 +21,7 @@ OTHER = replace(A, uid="u-other")
 def records(**expected: Any) -> Records[VMI, Memory]:
     found: Records[VMI, Memory] = Records(
         "replica set",
-        WriteBatches(None, Expectations(), lambda: 0.0),  # type: ignore[arg-type]
+        WriteBatches(None, Expectations(), lambda: 0.0),
         lambda _: Memory(),
         lambda each: each.owner_uid,
         lambda each: a_set(3) if each.owner_uid == "u-web" else None,

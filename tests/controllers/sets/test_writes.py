@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.sets.write_batches import Failure, Outcome, WriteBatches, merge_outcomes, retry_unless_done
 from controllers.sets.writes import Writing, carry_out, create, each
-from controllers.shared.creation import DefaultingCreator
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.batch_writer import ExpectedEvents
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, NotServed, Throttled, Unreachable
@@ -65,15 +63,15 @@ class Server:
 
 def writing(server: Server) -> Writing[Any]:
     batches: WriteBatches[Any] = WriteBatches(server, Expectations(), lambda: 0.0)
-    return Writing(cast(Api, server), batches, cast(DefaultingCreator, server), a_set(3), 250)
+    return Writing(server, batches, server, a_set(3), 250)
 
 
 async def _save(to: Writing[Any], action: Save) -> None:
-    await to.creator.create(cast(Any, action.name))
+    await to.creator.create(action.name)
 
 
 async def _create(to: Writing[Any], actions: Any) -> Outcome:
-    return await create(to, actions, cast(Any, [action.name for action in actions]))
+    return await create(to, actions, [action.name for action in actions])
 
 
 WRITES: dict[type[Any], Any] = {Save: each(_save, quiet=True), Create: _create}

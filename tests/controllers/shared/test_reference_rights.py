@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -15,7 +15,6 @@ from controllers.shared.reference_rights import (
     references_refused,
 )
 from poolhouse.api.kinds.reference_authors import Author
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 
 ANN, BOB = Author("ann", ("devs",)), Author("bob")
@@ -40,7 +39,7 @@ class FakeApi:
 class World:
     def __init__(self) -> None:
         self.api = FakeApi()
-        self.rights = ReferenceRights(cast(Api, self.api))
+        self.rights = ReferenceRights(self.api)
 
     async def refusals(self, *asked: Question) -> dict[str, str]:
         await self.rights.ask(asked)
@@ -159,7 +158,7 @@ async def test_the_first_state_of_a_reference(answer: bool | ApiError, refused: 
 
 async def test_the_memory_is_bounded() -> None:
     world = World()
-    world.rights = ReferenceRights(cast(Api, world.api), max_answers=2)
+    world.rights = ReferenceRights(world.api, max_answers=2)
     assert await world.refusals(question(name="a"), question(name="b")) == {}
     assert await world.refusals(question(name="c")) == {}
     found = world.rights.refusals({name: question(name=name) for name in "abc"}, kept="abc")

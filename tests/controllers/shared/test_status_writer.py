@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from controllers.shared.decisions import decision
 from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
 from poolhouse.api.kinds.replicaset import ReplicaSetStatus
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS
 
@@ -38,7 +37,7 @@ class FakeApi:
 
 async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
     api, now, last = FakeApi(), 10.0, LastWrite()
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: now)
     assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate()
     assert await writer.update(View(), ReplicaSetStatus(replicas=1), last) == StatusUpdate(written=True)
     now = 10.25
@@ -51,7 +50,7 @@ async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
 
 async def test_a_status_that_something_waits_for_is_written_sooner() -> None:
     api, now, last = FakeApi(), 10.0, LastWrite()
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: now)
     await writer.update(View(), ReplicaSetStatus(replicas=1), last)
     now = 10.25
     found = await writer.update(View(), ReplicaSetStatus(replicas=2), last, interval_seconds=0.5)
@@ -61,7 +60,7 @@ async def test_a_status_that_something_waits_for_is_written_sooner() -> None:
 
 
 async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, FakeApi(gone=True)), VMIS, lambda: 0.0)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(FakeApi(gone=True), VMIS, lambda: 0.0)
     assert await writer.update(View(), ReplicaSetStatus(replicas=1), LastWrite()) == StatusUpdate(written=True)
 
 
@@ -85,7 +84,7 @@ def test_a_patch_replaces_the_whole_status() -> None:
 async def test_new_decisions_are_written_once_also_without_another_change() -> None:
     api, now, last = FakeApi(), 10.0, LastWrite()
     first, second = (decision(f"2026-03-01T12:00:0{n}Z", "SuccessfulDelete", "excess", f"web-{n}/a") for n in (1, 2))
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: now)
     last.record([first])
     assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate(written=True)
     assert api.patches[0][-1]["value"]["decisions"] == [first.json()]
@@ -100,7 +99,7 @@ async def test_new_decisions_are_written_once_also_without_another_change() -> N
 
 async def test_new_decisions_wait_for_the_interval() -> None:
     api, now, last = FakeApi(), 10.0, LastWrite(at=9.5)
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: now)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: now)
     last.record([decision("2026-03-01T12:00:00Z", "SuccessfulDelete", "excess", "web-1/a")])
     assert await writer.update(View(), ReplicaSetStatus(), last) == StatusUpdate(wait_seconds=0.5)
     now = 10.5
@@ -111,7 +110,7 @@ async def test_new_decisions_wait_for_the_interval() -> None:
 async def test_a_stale_view_loses_no_decision() -> None:
     api, last = FakeApi(), LastWrite()
     first, second = (decision(f"2026-03-01T12:00:0{n}Z", "SuccessfulDelete", "excess", f"web-{n}/a") for n in (1, 2))
-    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(cast(Api, api), VMIS, lambda: 0.0, interval_seconds=0)
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: 0.0, interval_seconds=0)
     last.record([first])
     await writer.update(View(), ReplicaSetStatus(replicas=1), last)
     last.record([second])

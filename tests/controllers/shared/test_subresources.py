@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
 from controllers.shared.subresources import RESOURCES, RepeatedlyRefused, Subresources, Verb
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, NotFound, Throttled, Unreachable
 from poolhouse.stack.engine.vm.subresources import VERBS
 
@@ -28,7 +27,7 @@ class FakeApi:
 class World:
     def __init__(self) -> None:
         self.api, self.seconds = FakeApi(), 0.0
-        self.subresources = Subresources(cast(Api, self.api), lambda: self.seconds)
+        self.subresources = Subresources(self.api, lambda: self.seconds)
 
     async def put(self, answer: ApiError | None, verb: Verb = "pause", uid: str = "a") -> type[ApiError] | None:
         """The class of the raised error."""
@@ -93,7 +92,7 @@ async def test_another_request_begins_a_new_count() -> None:
 
 async def test_clients_can_share_the_count() -> None:
     world = World()
-    other = world.subresources.sharing_refusals(cast(Api, FakeApi()))
+    other = world.subresources.sharing_refusals(FakeApi())
     await world.refuse(CONFLICT, 0, 9, 21)
     assert other.refusal(["a"])
     other.forget("a")

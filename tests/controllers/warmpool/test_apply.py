@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -39,9 +39,7 @@ from controllers.warmpool.warm_vm import NO_OWNER, StandbyMode, WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import AlreadyExists, Conflict, Forbidden, Invalid, NotFound, QuotaExceeded, Throttled
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import UID, a_pool, a_snapshot, a_vm
 
@@ -124,8 +122,8 @@ class Setup:
         self.registry = CollectorRegistry()
         metrics = WarmPoolMetrics(self.registry)
         self.api = Finalizers()
-        events = WarmPoolEvents(cast(EventRecorder, self.events), metrics)
-        self.apply = WarmPoolWriter(cast(Api, self.api), events, self.expectations, lambda: 0.0)
+        events = WarmPoolEvents(self.events, metrics)
+        self.apply = WarmPoolWriter(self.api, events, self.expectations, lambda: 0.0)
 
     async def run(self, *actions: Action) -> WarmPoolOutcome:
         return await self.apply(a_snapshot(3), Plan(actions), self.backend)

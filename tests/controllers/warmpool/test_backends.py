@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
 from controllers.warmpool.backends import (
     Change,
@@ -23,7 +22,6 @@ from controllers.warmpool.vm_backend import VMBackend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Forbidden, Unreachable
 from tests.controllers.warmpool.builders import NOW, a_pool, a_vm
 from tests.controllers.warmpool.test_ssh_keys import template
@@ -89,9 +87,7 @@ class NoSecrets:
 )
 async def test_a_vm_needs_its_secret(error: ApiError, raised: type[Exception], deleted: list[str]) -> None:
     server, pool = NoSecrets(error), a_pool(template=template(meta.CLAIM_KEY))
-    backend = VMBackend(
-        cast(Api, server), cast(DefaultingCreator, server), Subresources(cast(Api, server), lambda: 0.0), lambda: NOW
-    )
+    backend = VMBackend(server, server, Subresources(server, lambda: 0.0), lambda: NOW)
     with pytest.raises(raised):
         await backend.create(CreateRequest("ns", "web-a", "web", pool.uid, pool.owner, pool.template, "hash"))
     assert server.deleted == deleted
@@ -101,9 +97,7 @@ async def test_a_vm_needs_its_secret(error: ApiError, raised: type[Exception], d
 async def test_a_deletion_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     server = NoSecrets(Forbidden("no"))
-    backend = VMBackend(
-        cast(Api, server), cast(DefaultingCreator, server), Subresources(cast(Api, server), lambda: 0.0), lambda: NOW
-    )
+    backend = VMBackend(server, server, Subresources(server, lambda: 0.0), lambda: NOW)
     assert await backend.terminate(a_vm("a"), "one too many")
     (line,) = [each for each in caplog.records if getattr(each, "event", "") == "VMDeleting"]
     assert (line.getMessage(), line.__dict__["pool"]) == ("deleted web-a: one too many", "web")
@@ -130,7 +124,7 @@ class Named:
 
 @pytest.mark.parametrize(("uid", "backend"), [("i-0123", "instances"), ("u-web-a", "vms")])
 async def test_the_vm_or_the_request_decides_which_backend_is_asked(uid: str, backend: str) -> None:
-    routing: Any = RoutingBackend(cast(Any, Named("vms")), cast(Any, Named("instances")), is_instance)
+    routing: Any = RoutingBackend(Named("vms"), Named("instances"), is_instance)
     vm, pool = a_vm("a", uid=uid), a_pool()
     assert await routing.read(vm) == backend
     assert [each async for each in routing.watch_application(vm)] == [backend]

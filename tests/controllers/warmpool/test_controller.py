@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -30,10 +30,8 @@ from controllers.warmpool.warm_pool import SOURCE, WARM_POOLS, WarmPool
 from controllers.warmpool.warm_vm import Owner, WarmVM
 from poolhouse.api.kinds.reference_authors import Author
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.controller import RetryWithBackoff
 from poolhouse.runtime.errors import Forbidden, Invalid, Throttled, Unavailable, Unreachable
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from poolhouse.runtime.resource import Key
 from tests.controllers.shared.test_reference_rights import a_review
@@ -116,17 +114,17 @@ class World:
         metrics, expectations = WarmPoolMetrics(self.registry), Expectations[str]()
         view = BackendView(self.backend, self.cache, (self.source,))
         self.events = FakeEvents()
-        events = WarmPoolEvents(cast(EventRecorder, self.events), metrics)
-        apply = WarmPoolWriter(cast(Api, self.api), events, expectations, self.clock)
+        events = WarmPoolEvents(self.events, metrics)
+        apply = WarmPoolWriter(self.api, events, expectations, self.clock)
         self.controller = WarmPoolController(
             stores=WarmPoolStores(self.pools, Demand(), ImageSources(self.data_sources.get)),
             cache=self.cache,
             backend_of=lambda pool: view,
             vm_backend=view,
             apply=apply,
-            status_writer=StatusWriter(cast(Api, self.api), WARM_POOLS, self.clock),
+            status_writer=StatusWriter(self.api, WARM_POOLS, self.clock),
             health=HealthTracker(self.clock),
-            subresources=Subresources(cast(Api, self.api), self.clock),
+            subresources=Subresources(self.api, self.clock),
             metrics=metrics,
             planner=InlinePlanner(),
             clock=self.clock,

@@ -207,7 +207,6 @@ def test_the_condition_names_what_is_missing(observed: WarmPoolSnapshot, reason:
     if reason is None:
         assert found is None
         return
-    assert found is not None
     assert (found.status, found.reason) == ("True", reason)
     assert word in (found.message or "")
     told = {each.reason for each in status_events(observed.pool.status, fresh)}

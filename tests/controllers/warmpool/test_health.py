@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from controllers.warmpool.backends import HEALTHY, Backend, Health
+from controllers.warmpool.backends import HEALTHY, Health
 from controllers.warmpool.health import probe, vmi_health
 from controllers.warmpool.health_tracker import HealthTracker
 from controllers.warmpool.warm_pool import WarmPool
@@ -205,13 +205,11 @@ async def test_a_vm_with_a_probe_is_not_healthy_before_its_answer() -> None:
     observer = Observer(a_pool(1, readiness={"tcp": {"port": 22}}))
     assert observer.at(HEALTHY_VM, 0).running.verdict == "Unable"
     backend = FakeBackend(HEALTHY)
-    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is True
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], backend) is True
     assert observer.at(HEALTHY_VM, 0).running == HEALTHY
-    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is False, (
-        "the verdict is the same"
-    )
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], backend) is False, "the verdict is the same"
     backend.health = Health("Failed", "NoAnswer")
-    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, backend)) is True
+    assert await observer.tracker.probe(observer.pool, [HEALTHY_VM], backend) is True
 
 
 @pytest.mark.parametrize(
@@ -225,7 +223,7 @@ async def test_a_vm_with_a_probe_is_not_healthy_before_its_answer() -> None:
 )
 async def test_vms_that_are_not_probed(m: WarmVM) -> None:
     backend = FakeBackend(HEALTHY)
-    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], cast(Backend, backend))
+    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], backend)
     assert backend.probes == 0
 
 
@@ -237,7 +235,7 @@ async def test_a_vm_that_is_forgotten_during_its_probe_is_not_remembered_again()
             observer.tracker.forget(vm.uid)
             return HEALTHY
 
-    await observer.tracker.probe(observer.pool, [HEALTHY_VM], cast(Backend, Meanwhile(HEALTHY)))
+    await observer.tracker.probe(observer.pool, [HEALTHY_VM], Meanwhile(HEALTHY))
     assert observer.at(HEALTHY_VM, 0).running.verdict == "Unable"
 
 
@@ -245,7 +243,7 @@ async def test_a_vm_that_is_forgotten_during_its_probe_is_not_remembered_again()
 @pytest.mark.sentence("5.73")
 async def test_checks_are_logged_and_new_results_at_info(before: Health, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    pool, backend = a_pool(1, readiness={"tcp": {"port": 22}}), cast(Backend, FakeBackend(before))
+    pool, backend = a_pool(1, readiness={"tcp": {"port": 22}}), FakeBackend(before)
     tracker = HealthTracker(Clock())
     for _ in range(2):
         await tracker.probe(pool, [HEALTHY_VM], backend)

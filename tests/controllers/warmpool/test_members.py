@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -19,8 +19,6 @@ from controllers.warmpool.status import status
 from controllers.warmpool.warm_pool import WarmPool
 from controllers.warmpool.warm_vm import NO_OWNER
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
-from poolhouse.runtime.events import EventRecorder
 from poolhouse.runtime.expectations import Expectations
 from tests.controllers.warmpool.builders import NEW, NOW, a_pool, a_snapshot, a_vm, ago, planned
 from tests.controllers.warmpool.test_apply import FakeBackend, FakeEvents
@@ -110,13 +108,13 @@ def test_a_record_has_the_begin_of_a_uid() -> None:
 
 
 def a_writer() -> WarmPoolWriter:
-    events = WarmPoolEvents(cast(EventRecorder, FakeEvents()), WarmPoolMetrics(CollectorRegistry()))
-    return WarmPoolWriter(cast(Api, None), events, Expectations(30.0), lambda: 0.0)
+    events = WarmPoolEvents(FakeEvents(), WarmPoolMetrics(CollectorRegistry()))
+    return WarmPoolWriter(None, events, Expectations(30.0), lambda: 0.0)
 
 
 async def create(writer: WarmPoolWriter, backend: FakeBackend, *names: str) -> None:
     actions = tuple(CreateVM(name, "default", "Running", "x") for name in names)
-    await writer(a_snapshot(3), Plan(actions), cast(Any, backend))
+    await writer(a_snapshot(3), Plan(actions), backend)
 
 
 async def test_the_process_knows_what_it_has_created() -> None:

@@ -5,17 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from ipaddress import ip_network
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from controllers.shared.creation import DefaultingCreator
 from controllers.shared.subresources import Subresources
 from controllers.warmpool.probe_address import Network, PodAddresses, is_own, probe_address
 from controllers.warmpool.vm_agent import FOREIGN
 from controllers.warmpool.vm_backend import VMBackend
 from poolhouse.api.kinds.warm_readiness import Readiness, TcpProbe
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.stack.engine.vmi.devices import interface_status
 from poolhouse.stack.services import GUEST_NETWORK
@@ -92,7 +90,7 @@ class Pods:
 async def test_only_pods_that_kubevirt_names_give_addresses() -> None:
     """Any user may create a Pod with the label of a launcher Pod, also in the network of its node."""
     server = Pods(a_pod("own", POD, "fd00::7"), a_pod("forged", "10.244.9.9"), a_pod("node", "10.0.0.1", host=True))
-    addresses = PodAddresses(cast(Api, server))
+    addresses = PodAddresses(server)
     assert await addresses(a_vmi(active_pods=("node", "own"))) == (POD, "fd00::7")
     assert await addresses(a_vmi(active_pods=("node", "own"))) == (POD, "fd00::7")
     assert server.lists == 1, "the addresses of a Pod never change"
@@ -104,7 +102,7 @@ async def test_only_pods_that_kubevirt_names_give_addresses() -> None:
 
 async def test_the_target_of_a_migration_is_read_until_it_has_an_address() -> None:
     server = Pods(a_pod("source", POD), a_pod("target"))
-    addresses, vmi = PodAddresses(cast(Api, server)), a_vmi(active_pods=("source", "target"))
+    addresses, vmi = PodAddresses(server), a_vmi(active_pods=("source", "target"))
     assert (await addresses(vmi), addresses.knows_all(vmi)) == ((POD,), False)
     server.pods = (a_pod("source", POD), a_pod("target", "10.244.2.2"))
     assert (await addresses(vmi), addresses.knows_all(vmi)) == ((POD, "10.244.2.2"), True)
@@ -112,15 +110,15 @@ async def test_the_target_of_a_migration_is_read_until_it_has_an_address() -> No
 
 async def test_pods_without_addresses_are_read_again() -> None:
     server = Pods(a_pod("own"))
-    addresses = PodAddresses(cast(Api, server))
+    addresses = PodAddresses(server)
     assert await addresses(a_vmi(active_pods=("own",))) == ()
     server.pods = (a_pod("own", POD),)
     assert await addresses(a_vmi(active_pods=("own",))) == (POD,)
 
 
 def backend(server: Any, *machines: Network) -> VMBackend:
-    api = cast(Api, server)
-    return VMBackend(api, cast(DefaultingCreator, server), Subresources(api, lambda: 0.0), lambda: NOW, machines)
+    api = server
+    return VMBackend(api, server, Subresources(api, lambda: 0.0), lambda: NOW, machines)
 
 
 async def test_a_guest_cannot_direct_a_probe_to_the_controllers() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from datetime import UTC, datetime, timedelta
-from typing import Any, cast
+from typing import Any
 
 import grpc
 import pytest
@@ -13,7 +13,6 @@ from controllers.warmpool.agent import AgentEndpoint, NetworkAgentClient
 from controllers.warmpool.backends import Health
 from controllers.warmpool.vm_agent import VMAgents
 from poolhouse.api.kinds.warm_agent import Agent, AgentTLS, parse_agent
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden
 from poolhouse.service.certificates import KeyPair, new_ca, new_client_certificate, new_server_certificate
 from tests.controllers.warmpool.agents import agent
@@ -38,7 +37,7 @@ class Secrets:
 
 async def endpoint(secrets: Secrets, port: int = 8200, server_name: str | None = None) -> AgentEndpoint | Health:
     described = Agent(port=port, tls=AgentTLS(secret_name="certificates", server_name=server_name))
-    return await VMAgents(cast(Api, secrets)).endpoint_at(VM, described, "127.0.0.1")
+    return await VMAgents(secrets).endpoint_at(VM, described, "127.0.0.1")
 
 
 @pytest.mark.parametrize(
@@ -78,7 +77,7 @@ async def test_without_certificates_no_agent_is_asked(secrets: Secrets, verdict:
 
 
 async def test_without_tls_no_secret_is_read() -> None:
-    found = await VMAgents(cast(Api, None)).endpoint_at(VM, Agent(), "10.0.0.1")
+    found = await VMAgents(None).endpoint_at(VM, Agent(), "10.0.0.1")
     assert found == AgentEndpoint("10.0.0.1", 8200, grpc=True, namespace=VM.namespace)
 
 

@@ -33,7 +33,7 @@ def vms(informers: Informers) -> Any:
 
 def vmis(informers: Informers) -> Any:
     capacity = NodeCapacity(informers.vmis.store)
-    return VMIController(API, informers, HYPERVISOR, None, Delays(), capacity).controller  # type: ignore[arg-type]
+    return VMIController(API, informers, HYPERVISOR, None, Delays(), capacity).controller
 
 
 def data_volumes(informers: Informers) -> Any:

@@ -10,13 +10,12 @@ import socket
 import tty
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import Any, cast
+from typing import Any
 
 import pytest
 import uvloop
 from prometheus_client import CollectorRegistry
 
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import NotFound
 from poolhouse.stack.engine.hypervisor import HypervisorRefused, Pair, Stream
 from poolhouse.stack.engine.objects import VMI
@@ -126,7 +125,7 @@ async def connect(
     kind: str = "websocket",
 ) -> Any:
     """The messages to the client of a websocket that sends these messages."""
-    app = VirtApi(cast(Api, FakeApi()), hypervisor, lambda: None, CollectorRegistry())
+    app = VirtApi(FakeApi(), hypervisor, lambda: None, CollectorRegistry())
     messages, sent = iter(({"type": "websocket.connect"}, *received)), list[Any]()
 
     async def receive() -> Any:

@@ -1,12 +1,11 @@
 from __future__ import annotations
 
 import json
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
 
-from poolhouse.runtime.api import Api
 from poolhouse.stack.engine.admission import server as admission
 from poolhouse.stack.engine.installation import VERSION
 from poolhouse.stack.engine.simulated import SimulatedHypervisor
@@ -19,7 +18,7 @@ async def ask(
     path: str, method: str = "GET", body: bytes = b"", peer: str | None = None, accept: str = "*/*"
 ) -> tuple[int, Any]:
     # Nothing here comes as far as the API server: what does is tested against a real one.
-    app = VirtApi(cast(Api, None), SimulatedHypervisor(), lambda: {"nodes": "not listed"}, CollectorRegistry())
+    app = VirtApi(None, SimulatedHypervisor(), lambda: {"nodes": "not listed"}, CollectorRegistry())
     sent: list[Any] = []
 
     async def receive() -> Any:

@@ -41,7 +41,7 @@ def at(seconds: float) -> str:
 def serving(ordinal: int, *, revision: str = REVISION.label, **given: Any) -> VM:
     """A VM whose VMI has the label that Services select."""
     run = vmi(f"web-{ordinal}", revision=revision)
-    run.labels[meta.IN_SERVICE] = "true"  # type: ignore[index]
+    run.labels[meta.IN_SERVICE] = "true"
     return vm(ordinal, created_at=f"2026-01-{ordinal:02}", vmi=run, **given)
 
 

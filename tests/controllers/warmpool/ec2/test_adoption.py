@@ -94,7 +94,6 @@ def test_an_adopted_instance_is_a_new_vm_of_the_pool() -> None:
     before = instance({**ORPHANED, tags.REVISION: "7"})
     changed = adoption(before, POOL, "cluster", NOW).tags
     found = tags.parse_warm_vm({**before, "Tags": tags.to_aws({**tags.from_aws(before), **changed})})
-    assert found is not None
     assert (found.name, found.pool_uid, found.orphaned, found.claim_uid) == ("mac-1", POOL.uid, "", "")
     assert found.state is WarmState.PROVISIONING, "the controllers check its health first"
     assert found.owned_by(POOL.uid)

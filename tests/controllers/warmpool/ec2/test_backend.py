@@ -200,7 +200,6 @@ async def test_recent_writes_count_until_ec2_shows_them() -> None:
     assert await process.backend.terminate(ready, "test")
     process.cache.replace(await process.client.describe({}), asked_at=3.0)
     found = process.cache.vms.get(made.key)
-    assert found is not None
     assert found.deleting
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -11,7 +11,6 @@ from controllers.warmpool.backends import Change
 from controllers.warmpool.ec2.poller import NOT_LISTED, RETRIES, EC2Poller
 from controllers.warmpool.warm_vm import NO_OWNER
 from poolhouse.api.kinds.warm_states import WarmState
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound, Unreachable
 from tests.controllers.warmpool.ec2.fake_client import POOL, order
 from tests.controllers.warmpool.ec2.test_backend import CLAIM, TAKEN, Process
@@ -36,7 +35,7 @@ def poller_of(process: Process, pools: Pools, *known: str, policy: str = "Delete
     async def cluster() -> str:
         return "cluster"
 
-    api = cast(Api, pools)
+    api = pools
     return EC2Poller(
         process.client,
         process.cache,
@@ -133,7 +132,6 @@ async def test_instances_of_a_pool_that_was_deleted_while_ec2_was_disabled(
     after = Process(process.client)
     await poller_of(after, Pools()).poll()
     found = await after.backend.read(made)
-    assert found is not None
     assert (process.client.instances[made.uid]["State"]["Name"], found.orphaned) == (state, orphaned)
     assert (found.owner == NO_OWNER) == bool(orphaned)
     await poller_of(after, Pools()).poll()
@@ -146,7 +144,6 @@ async def test_the_deletion_policy_is_written_once() -> None:
     for _ in range(3):
         await poller_of(process, Pools(POOL.uid), POOL.uid, policy="Orphan").poll()
     found = await process.backend.read(made)
-    assert found is not None
     assert int(found.resource_version) == int(made.resource_version) + 1
 
 

@@ -34,7 +34,6 @@ def instance(state: str = "running", **given: str) -> dict[str, Any]:
 @pytest.mark.sentence("5.17", "5.28")
 def test_the_tags_of_a_new_instance_are_read_as_a_warm_vm() -> None:
     m = tags.parse_warm_vm(instance())
-    assert m is not None
     assert (m.key, m.uid, m.state, m.resource_version) == (("ns", "mac-1"), "i-1", WarmState.PROVISIONING, "1")
     assert (m.pool, m.pool_uid, m.owner) == ("mac", "pool-uid", POOL)
     assert (m.placement, m.template_hash, m.claim_uid, m.deleting) == ("subnet-a", "v1.abc", "", False)
@@ -126,7 +125,6 @@ def test_states_of_ec2(state: str, there: bool, deleting: bool, phase: str | Non
 
 def test_the_private_address_comes_first() -> None:
     run = tags.parse_vmi(instance())
-    assert run is not None
     assert run.addresses == ("10.0.0.1", "1.2.3.4")
 
 

@@ -66,7 +66,7 @@ class Cluster:
         eviction = {"metadata": {"annotations": annotations or {}}, **request.pop("eviction", {})}
         asked = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": eviction, **request}
         asked["name"] = name or self.pod["metadata"]["name"]
-        answer = await answer_eviction(self, json.dumps({"request": asked}).encode(), MIGRATES)  # type: ignore[arg-type]
+        answer = await answer_eviction(self, json.dumps({"request": asked}).encode(), MIGRATES)
         found: Json = answer["response"]
         return found
 

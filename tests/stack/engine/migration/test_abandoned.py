@@ -22,7 +22,7 @@ MOVES = {"migrationState": {"migrationUid": "m-uid", "targetNode": "node-2"}}
 
 def an_engine(informers: Any, server: Server, mover: Mover | None = None) -> MigrationController:
     events = SimpleNamespace(emit=lambda *args, **named: None)
-    return MigrationController(server, informers, mover or Mover(), events, NodeCapacity(informers.vmis.store))  # type: ignore[arg-type]
+    return MigrationController(server, informers, mover or Mover(), events, NodeCapacity(informers.vmis.store))
 
 
 def state(informers: Any) -> Any:
@@ -100,7 +100,7 @@ async def test_a_stale_view_does_not_overwrite_the_state() -> None:
         informers.vmis.sees(VM, replace(vmi(status=done), resource_version="2"))
         return await patch(*args, **named)
 
-    server.patch = later  # type: ignore[method-assign]
+    server.patch = later
     with pytest.raises(Conflict):
         await engine.abandoned.reconcile(VM)
     await engine.abandoned.reconcile(VM)

@@ -163,7 +163,7 @@ async def test_the_end_is_written_despite_failed_writes(
     informers, mover = a_world(), Mover(refused)
     events = SimpleNamespace(emit=lambda *args, **named: None)
     server = Server(informers, fails_at, written)
-    engine = MigrationController(server, informers, mover, events, NodeCapacity(informers.vmis.store))  # type: ignore[arg-type]
+    engine = MigrationController(server, informers, mover, events, NodeCapacity(informers.vmis.store))
     failures, writes = await worked_on(engine), server.writes
     assert (failures, await worked_on(engine), server.writes) == (1, 0, writes)
     told, vmi = informers.migrations.store.get(("default", "m")), informers.vmis.store.get(("default", "vm"))
@@ -179,7 +179,7 @@ async def test_the_vmi_is_updated_though_its_migration_is_deleted() -> None:
     events = SimpleNamespace(emit=lambda *args, **named: None)
     engine = MigrationController(
         Server(informers, 3, False), informers, mover, events, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     with pytest.raises(Unreachable):
         await engine.reconcile(("default", "m"))
     informers.migrations.sees(("default", "m"), None)
@@ -203,7 +203,7 @@ async def test_objects_with_the_same_name_are_not_written(again: str, moves: boo
     events = SimpleNamespace(emit=lambda *args, **named: None)
     engine = MigrationController(
         Server(informers, 0, False), informers, Meanwhile(), events, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     await engine.reconcile(("default", "m"))
     assert informer.store.get(key).status == {"phase": ""}
     # The other object is written.
@@ -219,7 +219,7 @@ async def test_a_migration_of_an_earlier_engine_is_completed() -> None:
     informers.vmis.sees(("default", "vm"), vmi(status=MOVED))
     engine = MigrationController(
         Server(informers, 0, False), informers, Mover(), None, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     assert await worked_on(engine) == 0
     state = informers.vmis.store.get(("default", "vm")).status["migrationState"]
     assert (informers.migrations.store.get(("default", "m")).phase, state["completed"]) == ("Succeeded", True)
@@ -249,7 +249,7 @@ async def test_an_aborted_migration_reports_the_node_of_the_vmi(taken: str, move
     events = SimpleNamespace(emit=lambda about, kind, reason, note, **named: told.append(note))
     engine = MigrationController(
         Server(informers, 0, False), informers, Late(), events, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     assert await worked_on(engine) == 0
     seen = informers.vmis.store.get(vmi.key)
     state = seen.status["migrationState"]
@@ -270,10 +270,10 @@ async def test_a_migration_deleted_at_its_start_does_not_start() -> None:
             informers.migrations.sees(("default", "m"), None)
         return done
 
-    server.patch = gone  # type: ignore[method-assign]
+    server.patch = gone
     engine = MigrationController(
         server, informers, mover, SimpleNamespace(emit=lambda *args, **named: None), NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     assert await worked_on(engine) == 0
     state = informers.vmis.store.get(("default", "vm")).status["migrationState"]
     assert (mover.moved, state["completed"], state["abortStatus"]) == ([], True, "Succeeded")
@@ -296,10 +296,10 @@ async def test_a_failed_write_does_not_stop_a_migration_that_disrupts_the_guest(
     server = Server(informers, 3, False)
     server.kubevirts = [{"metadata": {"name": "kubevirt"}, "spec": {"configuration": {"migrations": migrations}}}]
     engine = MigrationController(
-        server,  # type: ignore[arg-type]
+        server,
         informers,
-        Hurried(),  # type: ignore[arg-type]
-        SimpleNamespace(emit=lambda *args, **named: None),  # type: ignore[arg-type]
+        Hurried(),
+        SimpleNamespace(emit=lambda *args, **named: None),
         NodeCapacity(informers.vmis.store),
     )
     assert await worked_on(engine) == 0
@@ -322,7 +322,7 @@ async def test_parallel_migrations_do_not_use_the_same_memory(monkeypatch: pytes
     mover, events = Slow(), SimpleNamespace(emit=lambda *args, **named: None)
     engine = MigrationController(
         Server(informers, 0, False), informers, mover, events, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     looked_at: list[Any] = []
     monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
     moving = asyncio.create_task(engine.reconcile(("default", "m")))
@@ -362,7 +362,7 @@ async def test_obsolete_evacuations_are_deleted(asked: Migration, vmi: VMI, tain
     informers = a_world()
     informers.migrations.sees(asked.key, asked)
     informers.vmis.sees(vmi.key, vmi)
-    engine = EvacuationController(Server(informers, 0, False), informers)  # type: ignore[arg-type]
+    engine = EvacuationController(Server(informers, 0, False), informers)
     informers.nodes.sees(("", "node-1"), node("node-1", taints=taints))
     assert await engine.reconcile("node-1") is None
     assert (informers.migrations.store.get(asked.key) is not None) is stays
@@ -373,7 +373,7 @@ async def test_an_obsolete_evacuation_does_not_start() -> None:
     informers.migrations.sees(EVACUATION.key, EVACUATION)
     engine = MigrationController(
         Server(informers, 0, False), informers, mover, None, NodeCapacity(informers.vmis.store)
-    )  # type: ignore[arg-type]
+    )
     assert await worked_on(engine) == 0
     assert (mover.moved, informers.migrations.store.get(EVACUATION.key)) == ([], None)
 
@@ -385,7 +385,7 @@ def test_a_vmi_is_evacuated_again_in_any_order_of_events(
     """The target is drained as the VMI arrives, perhaps before the migration is observed to have ended."""
     informers = a_world()
     informers.migrations.sees(("default", "m"), migration("Running"))
-    engine = EvacuationController(SimpleNamespace(metrics=Metrics()), informers)  # type: ignore[arg-type]
+    engine = EvacuationController(SimpleNamespace(metrics=Metrics()), informers)
     looked_at: list[str] = []
     monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
 

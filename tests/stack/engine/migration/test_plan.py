@@ -256,7 +256,6 @@ def test_the_downtime_limit_is_one_of_the_settings() -> None:
     limited = policy("a", {"x": "1"}, maxDowntimeMs=70, experimental={"compression": "zstd"})
     settings = effective_settings({"x": "1"}, {}, [limited], [cluster])
     assert settings.max_downtime_ms == 70
-    assert settings.values is not None
     assert settings.values["maxDowntimeMs"] == 70
     assert "experimental.compression" not in settings.values
 

@@ -119,8 +119,8 @@ async def test_an_unscheduled_vmi_is_retried_when_memory_is_freed(
     informers = a_full_world()
     capacity, api = NodeCapacity(informers.vmis.store), SimpleNamespace(metrics=Metrics())
     hypervisor = SimpleNamespace(subscribe=lambda changed: None)
-    MigrationController(api, informers, hypervisor, None, capacity)  # type: ignore[arg-type]
-    engine = VMIController(api, informers, hypervisor, None, Delays(), capacity)  # type: ignore[arg-type]
+    MigrationController(api, informers, hypervisor, None, capacity)
+    engine = VMIController(api, informers, hypervisor, None, Delays(), capacity)
     looked_at: list[Any] = []
     monkeypatch.setattr(engine.controller, "enqueue", looked_at.append)
     happens(informers, capacity)

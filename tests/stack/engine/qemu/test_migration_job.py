@@ -126,7 +126,7 @@ async def test_an_error_of_the_callback_aborts_the_migration() -> None:
     async def told() -> None:
         raise RuntimeError
 
-    guest.disrupt = disrupt  # type: ignore[method-assign]
+    guest.disrupt = disrupt
     with pytest.raises(RuntimeError):
         await await_migration(guest.move, guest, 0, told, 0)
     assert guest.move.done()

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
 from poolhouse.runtime.resource import Resource
 from poolhouse.stack.engine.objects import VM
@@ -35,7 +34,7 @@ class FakeApi:
 async def test_a_conflict_between_the_writes_leaves_no_finalizer() -> None:
     api = FakeApi(vm(finalizers=(VM_FINALIZER, SNAPSHOT_SOURCE_FINALIZER), status={"snapshotInProgress": "snap"}))
     with pytest.raises(Conflict):
-        await unlock(cast(Api, api), api.stored)
+        await unlock(api, api.stored)
     assert api.stored.status == {"snapshotInProgress": "snap"}, "the plan unlocks the VM as long as it says so"
-    await unlock(cast(Api, api), api.stored)
+    await unlock(api, api.stored)
     assert (api.stored.status, api.stored.finalizers) == ({}, (VM_FINALIZER,))

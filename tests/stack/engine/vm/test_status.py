@@ -88,4 +88,4 @@ def test_fields_of_others_stay() -> None:
 
 def test_a_failed_create_is_a_condition() -> None:
     status = vm_status(vm(), None, {}, NOW, failure=("FailedCreate", "quota"))
-    assert find_condition(status["conditions"], "Failure")["message"] == "quota"  # type: ignore[index]
+    assert find_condition(status["conditions"], "Failure")["message"] == "quota"

@@ -166,7 +166,7 @@ def test_changes_of_a_request(
 @pytest.mark.parametrize(("field", "before", "after"), [("running", True, False), ("runStrategy", "Always", "Halted")])
 def test_the_patch_uses_the_field_of_the_spec(field: str, before: Any, after: Any) -> None:
     document = {"metadata": {"name": "vm", "resourceVersion": "7"}, "spec": {field: before}}
-    where, patch = vm_patch(document, SetRunning(False))  # type: ignore[misc]
+    where, patch = vm_patch(document, SetRunning(False))
     assert (where, patch["spec"], patch["metadata"]) == (None, {field: after}, {"resourceVersion": "7"})
 
 

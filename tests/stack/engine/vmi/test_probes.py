@@ -108,14 +108,12 @@ RUNNING = Domain("running", "node-1")
 def test_a_guest_that_is_not_ready_runs_on() -> None:
     made = plan_vmi(VMISnapshot(vmi("Running"), RUNNING, probes=ProbeResults(ready=False)), NOW)
     ready = find_condition(made.status["conditions"], "Ready")
-    assert ready is not None
     assert (made.status["phase"], ready["status"], ready["reason"]) == ("Running", "False", "ContainersNotReady")
 
 
 def test_a_guest_that_starts_is_not_ready_before_its_probe_passes() -> None:
     made = plan_vmi(VMISnapshot(vmi("Scheduled"), RUNNING, probes=ProbeResults(ready=False)), NOW)
     ready = find_condition(made.status["conditions"], "Ready")
-    assert ready is not None
     assert (made.status["phase"], ready["status"]) == ("Running", "False")
 
 
@@ -124,7 +122,6 @@ def test_a_failed_liveness_probe_fails_the_vmi() -> None:
     made = plan_vmi(VMISnapshot(vmi("Running"), RUNNING, probes=found), NOW)
     ready = find_condition(made.status["conditions"], "Ready")
     assert (made.status["phase"], made.status["reason"]) == ("Failed", "LivenessProbeFailed")
-    assert ready is not None
     assert ready["message"] == "the liveness probe failed: connection refused"
 
 
@@ -185,7 +182,7 @@ def probed(loop: VirtualLoop, guest: Guest, seconds: float, **probe: Any) -> tup
     events = Events()
 
     async def run() -> ProbeResults:
-        prober = Prober(Informers(found), guest, events, lambda uid: None)  # type: ignore[arg-type]
+        prober = Prober(Informers(found), guest, events, lambda uid: None)
         task = asyncio.create_task(prober.run())
         await asyncio.sleep(seconds)
         results = prober.results(found)
@@ -213,7 +210,7 @@ def test_a_probe_that_the_engine_cannot_run_passes_with_a_warning(loop: VirtualL
     events = Events()
 
     async def run() -> ProbeResults:
-        prober = Prober(Informers(found), Guest("fails"), events, lambda uid: None)  # type: ignore[arg-type]
+        prober = Prober(Informers(found), Guest("fails"), events, lambda uid: None)
         task = asyncio.create_task(prober.run())
         await asyncio.sleep(100)
         task.cancel()
@@ -249,5 +246,4 @@ def test_connections_that_the_guest_has_accepted(state: str, established: bool) 
 
 def test_the_name_of_the_guest_network() -> None:
     found = NETWORK.search(USERNET)
-    assert found is not None
     assert found[1] == "hostua-default"

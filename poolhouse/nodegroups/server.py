@@ -13,6 +13,7 @@ import grpc
 from grpc.aio import ServicerContext
 
 from controllers.shared.vm import VM
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.nodegroups.cluster import Cluster
 from poolhouse.nodegroups.groups import (
     PROVIDER,
@@ -31,7 +32,6 @@ from poolhouse.runtime.errors import ApiError, Conflict, Forbidden, Invalid, Not
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 DEADLINE_SECONDS = 30.0
 """for a call whose client sets none"""

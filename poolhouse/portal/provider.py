@@ -24,6 +24,7 @@ from joserfc import jwt
 from joserfc.errors import JoseError
 from joserfc.jwk import KeySet
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.portal.session import Login
 from poolhouse.portal.settings import Settings, https_endpoint
 
@@ -40,7 +41,6 @@ ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES
 """only signatures with a public key: `none`, or an HMAC of something public, is never accepted"""
 KEY_TYPES = ("RSA", "EC")
 ENDPOINTS = ("authorization_endpoint", "token_endpoint", "jwks_uri")
-Json = dict[str, Any]
 
 
 class SignInFailed(Exception):

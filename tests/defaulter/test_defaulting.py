@@ -219,7 +219,6 @@ def test_devices_that_kubevirt_adds_are_allowed_changes(libvirt: Libvirt) -> Non
     assert forbidden_changes(document, libvirt.default(document).object) == []
 
 
-@pytest.mark.libvirt
 def test_a_binding_that_is_null_counts_as_absent(libvirt: Libvirt) -> None:
     found = inner(libvirt.default(vm(spec(nic(sriov=None)))).object)["domain"]["devices"]["interfaces"][0]
     without = inner(libvirt.default(vm(spec(nic()))).object)["domain"]["devices"]["interfaces"][0]

@@ -379,7 +379,6 @@ def gates(*names: str) -> Json:
     return {"spec": {"configuration": configuration}, "status": {"observedKubeVirtVersion": "v1.9.0"}}
 
 
-@pytest.mark.libvirt
 def test_a_change_of_the_feature_gates_applies_to_equal_vms_at_once(libvirt: Libvirt) -> None:
     """With `POOLHOUSE_HARDWARE_RECORD=auto`. The defaulter remembers libvirt's choices for equal VMs."""
 

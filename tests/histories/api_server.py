@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from poolhouse.api.apimachinery.label_selectors import from_string, matches
+from poolhouse.api.apimachinery.merge_patch import apply_patch
 from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.api.kinds.metav1 import NOT_OBSERVED
@@ -417,7 +418,7 @@ class ApiServer:
         current = self.get(plural, metadata.get("namespace", ""), metadata["name"])
         if current is not None and current["metadata"]["uid"] == metadata["uid"]:
             path = Path(plural, metadata.get("namespace", ""), metadata["name"], "")
-            self._update("garbage-collector", path, lambda old: merged(old, {"metadata": change}), False)
+            self._update("garbage-collector", path, lambda old: apply_patch(old, {"metadata": change}), False)
 
 
 def selector(path: Path, query: Mapping[str, str]) -> Callable[[Json], bool]:
@@ -442,7 +443,7 @@ def line(kind: str, document: Json) -> bytes:
 def patched(document: Json, patch: Any) -> Json:
     """A list is a JSON patch, of which clients use `test` and writes of members; an object is a merge patch."""
     if isinstance(patch, dict):
-        return dict(merged(document, patch))
+        return dict(apply_patch(document, patch))
     found: Json = json.loads(json.dumps(document))
     for operation in patch:
         *parents, last = operation["path"].strip("/").split("/")
@@ -453,19 +454,6 @@ def patched(document: Json, patch: Any) -> Json:
             raise Refused(422, "Invalid", f"testing value {operation['path']} failed: test failed")
         if operation["op"] in ("add", "replace"):
             target[last] = operation["value"]
-    return found
-
-
-def merged(target: Any, patch: Any) -> Any:
-    """RFC 7386."""
-    if not isinstance(patch, dict):
-        return patch
-    found = dict(target) if isinstance(target, dict) else {}
-    for key, value in patch.items():
-        if value is None:
-            found.pop(key, None)
-        else:
-            found[key] = merged(found.get(key), value)
     return found
 
 

@@ -5,7 +5,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
-from typing import Any
 
 from controllers.warmpool.agent import AgentClient, AgentEndpoint, ApplicationHealth, Launched
 from controllers.warmpool.audit_log import log_event
@@ -26,6 +25,7 @@ from controllers.warmpool.ec2.launch import launch_parameters, plain_user_data
 from controllers.warmpool.ec2.reasons import EC2Reason
 from controllers.warmpool.ec2.settings import REGION, EC2Settings
 from controllers.warmpool.warm_vm import StandbyMode, WarmVM
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
@@ -33,7 +33,6 @@ from poolhouse.runtime.errors import AlreadyExists, Forbidden, NotFound
 
 log = logging.getLogger(__name__)
 
-Json = dict[str, Any]
 
 TERMINATE_APPLICATION_SECONDS = 3.0
 """time limit for an agent to stop its application before the instance is terminated"""

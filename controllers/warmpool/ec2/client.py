@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from controllers.warmpool.ec2.settings import EC2Settings
 from controllers.warmpool.ec2.tags import to_aws
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.errors import (
     AlreadyExists,
     ApiError,
@@ -18,7 +19,6 @@ from poolhouse.runtime.errors import (
     Unreachable,
 )
 
-Json = dict[str, Any]
 T = TypeVar("T")
 
 CONNECT_SECONDS, READ_SECONDS = 5, 20

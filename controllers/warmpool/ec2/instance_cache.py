@@ -6,16 +6,14 @@ or until MAX_LAG_SECONDS have passed. The revision in the tags shows which of th
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from controllers.shared.vmi import VMI
 from controllers.warmpool.cache import WARM_VMIS, WARM_VMS, WarmVMCache
 from controllers.warmpool.ec2.tags import TERMINATED_STATES, Tags, from_aws, parse_vmi, parse_warm_vm, revision, to_aws
 from controllers.warmpool.warm_vm import Node, WarmVM
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
-
-Json = dict[str, Any]
 
 MAX_LAG_SECONDS = 60.0
 """Maximum age of a write that a response of EC2 may not show yet."""

@@ -15,11 +15,11 @@ from controllers.warmpool import warm_vm
 from controllers.warmpool.backends import Change, CreateRequest
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, WarmVM
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.ec2 import DISPLAY_NAME, POD, RESERVED_TAGS, STATE, is_reserved_tag
 from poolhouse.api.kinds.meta import DOMAIN
 
-Json = dict[str, Any]
 Tags = dict[str, str]
 
 CLUSTER = f"{DOMAIN}/cluster"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -25,6 +23,7 @@ from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMS
 from tests.controllers.pool.builders import NOW, a_pool, document, retained, snapshot, vm, vmi
 from tests.controllers.pool.stores import stored
+from tests.controllers.reviews import Reviews
 from tests.cost import instructions
 from tests.planning import InlinePlanner
 from webhook.models import PlanResponse
@@ -109,30 +108,8 @@ def test_an_action_costs_the_same_in_a_pool_of_any_size(kind: type) -> None:
 # The endpoint
 
 
-class Reviews:
-    """The one question that is put to the API server."""
-
-    def __init__(self, allowed: bool | ApiError) -> None:
-        self._allowed = allowed
-
-    def now(self) -> datetime:
-        return NOW
-
-    def with_token(self, token: Callable[[], str]) -> Reviews:
-        assert token() == "token"
-        return self
-
-    async def request(self, method: str, path: str, *, body: Json) -> Json:
-        assert (method, path.endswith("/selfsubjectaccessreviews")) == ("POST", True)
-        asked = body["spec"]["resourceAttributes"]
-        assert (asked["verb"], asked["resource"], asked["namespace"]) == ("list", "virtualmachines", "default")
-        if isinstance(self._allowed, ApiError):
-            raise self._allowed
-        return {"status": {"allowed": self._allowed}}
-
-
 async def asked(of: Stores, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(Reviews(allowed), VMS, POOL, InlinePlanner(), answer)
+    endpoint = PlanEndpoint(Reviews(VMS.plural, allowed, NOW), VMS, POOL, InlinePlanner(), answer)
     endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
     return await endpoint(document, "token")
 
@@ -223,7 +200,7 @@ class TooExpensive(InlinePlanner):
 
 
 async def test_a_document_is_checked_within_the_budget_of_a_plan() -> None:
-    endpoint = PlanEndpoint(Reviews(allowed=True), VMS, POOL, TooExpensive(), answer)
+    endpoint = PlanEndpoint(Reviews(VMS.plural, True, NOW), VMS, POOL, TooExpensive(), answer)
     assert (await endpoint(document(2), "token"))[0] == 503
 
 

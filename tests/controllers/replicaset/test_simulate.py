@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
@@ -16,6 +14,7 @@ from poolhouse.api.kinds.replicaset import REPLICA_SET
 from poolhouse.runtime.errors import ApiError, Unauthorized, Unreachable
 from poolhouse.runtime.resource import VMIS
 from tests.controllers.replicaset.builders import NAMES, NOW, a_set, document, orphan, starting, vmi
+from tests.controllers.reviews import Reviews
 from tests.cost import instructions
 from tests.planning import InlinePlanner
 
@@ -31,29 +30,8 @@ def stores(*vmis: VMI, exists: bool = True) -> Stores:
     return found
 
 
-class Reviews:
-    """The one question that is put to the API server."""
-
-    def __init__(self, allowed: bool | ApiError) -> None:
-        self._allowed = allowed
-
-    def now(self) -> datetime:
-        return NOW
-
-    def with_token(self, token: Callable[[], str]) -> Reviews:
-        assert token() == "token"
-        return self
-
-    async def request(self, method: str, path: str, *, body: Json) -> Json:
-        asked = body["spec"]["resourceAttributes"]
-        assert (asked["verb"], asked["resource"]) == ("list", "virtualmachineinstances")
-        if isinstance(self._allowed, ApiError):
-            raise self._allowed
-        return {"status": {"allowed": self._allowed}}
-
-
 async def asked(of: Stores | None, document: Json, allowed: bool | ApiError = True) -> tuple[int, Json]:
-    endpoint = PlanEndpoint(Reviews(allowed), VMIS, REPLICA_SET, InlinePlanner(), answer)
+    endpoint = PlanEndpoint(Reviews(VMIS.plural, allowed, NOW), VMIS, REPLICA_SET, InlinePlanner(), answer)
     if of is not None:
         endpoint.observe = lambda given: hypothetical_snapshot(of, given, 250)
     return await endpoint(document, "token")

@@ -1,11 +1,11 @@
 """What the eviction of a launcher Pod does to a VM."""
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.behaviours.steps import (
     ANY,
     Behaviour,
     Evacuates,
     Evict,
-    Json,
     Refusal,
     Remember,
     Replaced,

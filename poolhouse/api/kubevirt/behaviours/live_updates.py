@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from poolhouse.api.kubevirt.behaviours.steps import ANY, HALTED, Behaviour, Change, Create, Json, Shows, domain, running
+from poolhouse.api.apimachinery.unstructured import Json
+from poolhouse.api.kubevirt.behaviours.steps import ANY, HALTED, Behaviour, Change, Create, Shows, domain, running
 
 _LIVE = "Pools let KubeVirt change running VMs, and restart those for which KubeVirt requires it."
 _NICS = "domain.devices.interfaces"

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.versions import OLDEST, FeatureGate, Release
 
-Json = dict[str, Any]
 Target = Literal["VM", "VMI", "Snapshot", "Restore"]
 
 

@@ -21,7 +21,7 @@ from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.resource_types import ResourceType
 from poolhouse.cli.completion import complete_contexts, complete_names
 from poolhouse.cli.kubeconfig import Kubeconfig, find_kubeconfig
-from poolhouse.cli.output import Failed, Unreachable
+from poolhouse.cli.output import Failed, Unreachable, echo
 from poolhouse.cli.parameters import Duration
 from poolhouse.runtime.resource import Resource
 
@@ -33,6 +33,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 TIMEOUT_SECONDS = 15.0
+CREDENTIALS_SECONDS = 5.0
+"""time after which the user learns that an exec plugin of the kubeconfig takes long"""
 NOT_FOUND = 404
 NO_LIST = re.compile(r'cannot list resource "(?P<plural>[^"]+)" in API group "(?P<group>[^"]*)" at the cluster scope')
 """Part of the API server's message for a list of all namespaces"""
@@ -73,9 +75,12 @@ class Cluster:
     async def connect(self) -> AbstractAsyncContextManager[Api]:
         from poolhouse.runtime.api import Api
 
-        return await Api.connect(
+        connected = Api.connect(
             self.kubeconfig, user_agent="poolhouse-cli", timeout_seconds=self.timeout_seconds, context=self.context
         )
+        # No limit, as in kubectl: the program may wait until a person has logged in.
+        wait = f"waiting for the program that prints the credentials of {self.kubeconfig}"
+        return await tell_if_late(connected, CREDENTIALS_SECONDS, lambda: echo(wait, err=True))
 
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
         """Runs `work` with a connection. The command exits with 1 after an API error, with 3 without a response. After
@@ -124,6 +129,15 @@ class Cluster:
             kind = ".".join(filter(None, (refused["plural"], refused["group"])))
             return Failed(f"you may not list {kind} in all namespaces; choose one with -n")
         return Failed(with_namespace(error))
+
+
+async def tell_if_late(work: Awaitable[T], seconds: float, tell: Callable[[], None]) -> T:
+    """Awaits the work, and calls `tell` if that takes longer."""
+    late = asyncio.get_running_loop().call_later(seconds, tell)
+    try:
+        return await work
+    finally:
+        late.cancel()
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -16,13 +17,13 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from poolhouse.cli.cluster import Cluster, with_namespace
+from poolhouse.cli.cluster import Cluster, tell_if_late, with_namespace
 from poolhouse.cli.main import COMMANDS, CommandEntry, main, poolhouse, program_name
 from poolhouse.cli.output import Failed
 from poolhouse.cli.parameters import NameType
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Forbidden, NotFound, NotServed, Unauthorized
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_SECONDS, wait_until
 
 CLUSTER_OPTIONS = {"--kubeconfig", "--context", "--namespace", "-n", "--request-timeout"}
 WITHOUT_A_NAME_OF_THE_CLUSTER = {("claim", "name"), ("hook", "namespace")}
@@ -207,6 +208,14 @@ def test_a_list_of_all_namespaces_that_is_refused_names_what_to_do(
     with pytest.raises(Failed) as error:
         Cluster(away, "shop", everywhere=everywhere).run(work)
     assert error.value.message == said
+
+
+async def test_a_program_for_credentials_that_takes_long_is_named() -> None:
+    late, in_time = asyncio.Event(), asyncio.Event()
+    async with asyncio.timeout(PATIENCE_SECONDS):
+        await tell_if_late(late.wait(), 0, late.set)
+        await tell_if_late(asyncio.sleep(0), PATIENCE_SECONDS, in_time.set)
+    assert (late.is_set(), in_time.is_set()) == (True, False)
 
 
 def test_an_empty_kubeconfig_is_reported_as_invalid(tmp_path: Path) -> None:

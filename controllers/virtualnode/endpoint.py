@@ -117,7 +117,8 @@ async def _stream(content: AsyncGenerator[bytes], send: Any) -> None:
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
     except NoLogs as error:
         if not started:
-            await _answer(send, error.code, str(error))
+            # With another code, the API server replaces the sentence by its own, which names no reason.
+            await _answer(send, 400, str(error))
             return
         log.warning("the log of a Pod ends early: %s", error)
     except ApiError as error:

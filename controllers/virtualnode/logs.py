@@ -22,11 +22,7 @@ from poolhouse.service.strict_json import quote
 
 
 class NoLogs(Exception):
-    """Why there are no logs, with the code of the response. kubectl shows the sentence alone only below 500."""
-
-    def __init__(self, code: int, why: str) -> None:
-        super().__init__(why)
-        self.code = code
+    """Why there are no logs."""
 
 
 def log_request(query: Mapping[str, str], now: datetime) -> dict[str, Any]:
@@ -75,10 +71,10 @@ def _number(query: Mapping[str, str], name: str) -> int:
 def _no_logs(vm: str, refused: LogsRefused) -> NoLogs:
     match refused.code:
         case "UNIMPLEMENTED":
-            return NoLogs(400, f"the agent of VM {vm} offers no logs")
+            return NoLogs(f"the agent of VM {vm} offers no logs")
         case "NOT_FOUND":
-            return NoLogs(404, str(refused))
-    return NoLogs(400, f"the agent of VM {vm}: {refused.code}: {refused}")
+            return NoLogs(str(refused))
+    return NoLogs(f"the agent of VM {vm}: {refused.code}: {refused}")
 
 
 def _why_no_vm(pod: str, phase: str | None) -> str:
@@ -106,7 +102,7 @@ class LogStreams:
         """Around a stream. Raises NoLogs if the namespace has too many."""
         if self._streams[namespace] >= STREAMS_PER_NAMESPACE:
             why = f"{STREAMS_PER_NAMESPACE} logs of Pods in namespace {namespace} are being read, which is the most"
-            raise NoLogs(429, f"{why}; end one of them")
+            raise NoLogs(f"{why}; end one of them")
         with self._streams.one_more(namespace):
             yield
 
@@ -130,7 +126,7 @@ class LogReader:
             uid, vm = await self._vm_of(namespace, pod)
             endpoint = await self.endpoint(vm)
             if isinstance(endpoint, Health):
-                raise NoLogs(400, f"the agent of VM {vm.name} cannot be asked for logs: {endpoint.message}")
+                raise NoLogs(f"the agent of VM {vm.name} cannot be asked for logs: {endpoint.message}")
             try:
                 async for content in self.read_agent(endpoint, {**request, "podUID": uid, "container": container}):
                     yield content
@@ -142,20 +138,20 @@ class LogReader:
         """The UID of the Pod, and its VM."""
         found = await find(self.api, PODS, namespace, pod)
         if found is None:
-            raise NoLogs(404, f"Pod {pod} does not exist")
+            raise NoLogs(f"Pod {pod} does not exist")
         uid = found["metadata"]["uid"]
         if (found.get("spec") or {}).get("nodeName") != self.node:
-            raise NoLogs(404, f"Pod {pod} is not on node {self.node}")
+            raise NoLogs(f"Pod {pod} is not on node {self.node}")
         claim = next((each for each in self.claims_of(uid) if each is not None and each.vm and not each.finished), None)
         if claim is None:
-            raise NoLogs(400, _why_no_vm(pod, at(found, "status", "phase")))
+            raise NoLogs(_why_no_vm(pod, at(found, "status", "phase")))
         if claim.on_ec2:
-            raise NoLogs(400, "the logs of EC2 instances are not available")
+            raise NoLogs("the logs of EC2 instances are not available")
         try:
             vm = parse_warm_vm(await self.api.get(VMS, namespace, claim.vm))
             vmi = parse_vmi_with_pods(await self.api.get(VMIS, namespace, claim.vm))
         except NotFound:
-            raise NoLogs(404, f"VM {claim.vm} of Pod {pod} does not run any more") from None
+            raise NoLogs(f"VM {claim.vm} of Pod {pod} does not run any more") from None
         if vm.claim_uid != claim.uid or vmi.owner_uid != vm.uid:
-            raise NoLogs(404, f"VM {claim.vm} is no longer that of Pod {pod}")
+            raise NoLogs(f"VM {claim.vm} is no longer that of Pod {pod}")
         return uid, replace(vm, vmi=vmi)

@@ -57,9 +57,8 @@ async def test_a_namespace_has_so_many_streams() -> None:
     with ExitStack() as open_streams:
         for _ in range(STREAMS_PER_NAMESPACE):
             open_streams.enter_context(streams.open("n"))
-        with pytest.raises(NoLogs, match="end one of them") as refused:
+        with pytest.raises(NoLogs, match="end one of them"):
             await anext(reader.read("n", "app", "main", {}))
-        assert refused.value.code == 429
         with streams.open("others"):
             pass
     stream = reader.read("n", "app", "main", {})

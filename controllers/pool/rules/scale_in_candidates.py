@@ -1,11 +1,12 @@
 """The VMs that scale-in may delete, in order, and why a pool keeps more VMs than `replicas`."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import groupby
 from typing import Any
 
 from controllers.pool.selection import random_rank, rank
-from controllers.pool.snapshot import PoolSnapshot
+from controllers.pool.snapshot import PoolSnapshot, once
 from controllers.pool.surge import extra_vms
 from controllers.pool.zones import in_zone_order
 from controllers.shared.conditions import names_and_verb
@@ -15,7 +16,8 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.pool_strategies import EmptyObject, ScaleInOpportunistic, ScaleInProactive, SelectionPolicy
 
 
-def candidates(snapshot: PoolSnapshot) -> list[VM]:
+@once
+def candidates(snapshot: PoolSnapshot) -> Sequence[VM]:
     """The VMs that the strategy allows to delete, in the order of the selection policy. Of VMs that the policy ranks
     alike, those of the zone with the most VMs come first, as in an Auto Scaling group."""
     strategy = snapshot.pool.spec.scale_in_strategy.chosen

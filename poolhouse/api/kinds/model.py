@@ -83,8 +83,9 @@ class Model(BaseModel):
 
 
 def docstrings_of_fields(model: type[Model]) -> dict[str, str]:
-    """Texts of the fields that have one, each from the class that declares the field last. Pydantic's option
-    `use_attribute_docstrings` would read the sources of all models in each import, and only schemas have the texts."""
+    """The docstring of each field that has one. If several classes declare a field, that of the most derived one
+    counts. Pydantic's option `use_attribute_docstrings` would read the sources of all models in each import, and only
+    schemas have the docstrings."""
     declared: dict[str, str | None] = {}
     for parent in reversed(model.__mro__):
         texts = docstrings_of(parent) if issubclass(parent, Model) else {}

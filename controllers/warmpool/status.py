@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from controllers.shared.conditions import condition, join_names, merge, set_times
+from controllers.shared.conditions import condition, find_condition, join_names, merge, set_times
 from controllers.shared.data_sources import Sources
 from controllers.shared.readiness import Readiness, Rule, decide
 from controllers.shared.reference_rights import references_refused
@@ -157,10 +157,15 @@ READINESS = (
 
 def readiness(conditions: Sequence[Condition]) -> Readiness:
     """The pool is ready if enough VMs can be claimed: claims take VMs at any time, and `maxUnavailable` VMs may be
-    missing. With `OnReplenish`, the pool is ready with VMs of an old template."""
+    missing. With `OnReplenish`, the pool is ready with VMs of an old template. A ready pool that gets no more VMs says
+    why."""
     found = decide(conditions, READINESS)
     assert found is not None, "the condition Available is always there"
-    return replace(found, reason=Reason.READY) if found.state == "Ready" else found
+    if found.state != "Ready":
+        return found
+    if (obstacle := find_condition(conditions, "Progressing", "False")) is not None:
+        return replace(found, reason=obstacle.reason, message=f"{found.message}; {obstacle.message}")
+    return replace(found, reason=Reason.READY)
 
 
 def _available(snapshot: WarmPoolSnapshot, now: datetime) -> Condition:

@@ -20,6 +20,8 @@ COLOURS: dict[State, str | None] = {
     "Suspended": "yellow",
     "Degraded": "red",
 }
+AS_EXPECTED = frozenset({"Ready", "InSync", "HandedOver"})
+"""Reasons of a true condition Ready that say no more than it. Others, such as Paused, are told of a healthy object."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,10 @@ def assess(document: Json) -> Health:
     if holds(found, "Stalled"):
         return Health("Degraded", "; ".join((_format(found["Stalled"]), *_notes(found))))
     if "Ready" not in found or holds(found, "Ready"):
-        phase = status.get("phase")
-        return Health("Healthy", "; ".join((*([phase] if phase else ()), *_notes(found))))
+        ready = found.get("Ready")
+        said = "" if ready is None or ready.get("reason") in AS_EXPECTED else _format(ready)
+        parts = (status.get("phase"), said, *_notes(found))
+        return Health("Healthy", "; ".join(filter(None, parts)))
     state: State = "Progressing" if holds(found, "Reconciling") else "Suspended"
     return Health(state, "; ".join((_format(found["Ready"]), *_notes(found))))
 

@@ -35,6 +35,11 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
     [
         pytest.param(pool(READY), Health("Healthy"), id="ready"),
         pytest.param(
+            pool(condition("Ready", True, "MaxTotalReached", "1 of 2 VMs is ready; maxTotal is 2")),
+            Health("Healthy", "MaxTotalReached: 1 of 2 VMs is ready; maxTotal is 2"),
+            id="a ready object that has not all it asks for",
+        ),
+        pytest.param(
             pool(UPDATING, condition("Reconciling", True, "UpdatingVMs")),
             Health("Progressing", "UpdatingVMs: 1 of 3"),
             id="updating",

@@ -247,8 +247,14 @@ def _rows() -> list[Row]:
             "Healthy",
             "Ready",
         ),
-        _warm("paused and full", w.a_snapshot(w.a_pool(1, paused=True), w.a_vm("a")), "Healthy", "Ready"),
+        _warm("paused and full", w.a_snapshot(w.a_pool(1, paused=True), w.a_vm("a")), "Healthy", "Paused"),
         _warm("paused and empty", w.a_snapshot(w.a_pool(1, paused=True)), "Suspended", "Paused"),
+        _warm(
+            "a VM is claimed, and there may be no other",
+            w.a_snapshot(w.a_pool(2, maxTotal=2), w.a_vm("a"), w.a_vm("b", WarmState.IN_USE)),
+            "Healthy",
+            "MaxTotalReached",
+        ),
         _warm(
             "all VMs are claimed",
             w.a_snapshot(w.a_pool(1, maxTotal=1), w.a_vm("a", WarmState.IN_USE)),

@@ -192,6 +192,7 @@ class Allocator:
         # The pools must not see partial data, so the records are dropped first.
         for uid in list(self._records):
             self.forget(uid)
+        self.demand.forget_arrivals()
         self.ready.reset(map(self.stores.vms.join, self.stores.vms.vms.all()))
         pools = set(self._waiting)
         self._waiting.clear()

@@ -163,6 +163,10 @@ class Demand:
         """Records a new claim of the pool, with its creation time in seconds since 1970."""
         self._arrived.setdefault(pool_uid, []).append(created)
 
+    def forget_arrivals(self) -> None:
+        """Forgets the claims that no pool has read, because a new leader records each claim again."""
+        self._arrived.clear()
+
     def served(self, pool_uid: str, wait_seconds: float) -> None:
         """Records that a claim was handed over after this time, or got no VM in time if the time is infinite."""
         self._waits.setdefault(pool_uid, []).append(wait_seconds)

@@ -48,6 +48,11 @@ class WarmPoolRecords(Records[WarmVM, PoolMemory]):
         super().__init__("warm pool", writer.batches, PoolMemory.of, lambda vm: vm.pool_uid, self._pool_of, now)
         self._writer, self._stores = writer, stores
 
+    def begin(self) -> None:
+        super().begin()
+        for memory in self.memories.values():
+            memory.autoscaler.begin()
+
     def set_changed(self, old: ObjectMeta | None, new: ObjectMeta | None) -> None:
         super().set_changed(old, new)
         if old is not None and (new is None or new.uid != old.uid):

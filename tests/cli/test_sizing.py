@@ -8,8 +8,10 @@ from xml.etree import ElementTree
 
 import pytest
 
+from controllers.warmpool.autoscaling.autoscaler import ClaimEvents, PoolAutoscaler
 from controllers.warmpool.autoscaling.history import DemandHistory
 from poolhouse.api.apimachinery.timestamps import format_time
+from poolhouse.api.kinds.warmpool import WarmPoolStatus
 from poolhouse.cli.demand import WEEK, Demand, demand_of
 from poolhouse.cli.output import Failed
 from poolhouse.cli.sizing import Replay, explain, lines, replay_of
@@ -156,6 +158,14 @@ def test_claims_that_exist_are_replayed_at_their_own_times() -> None:
     arrivals = replay_of(pool, demand).arrivals
     assert (len(arrivals), set(demand.existing) < set(arrivals), arrivals == sorted(arrivals)) == (4, True, True)
     assert demand_of(pool, None, NOW).existing is None
+
+
+def test_a_claim_counts_once_if_the_clock_of_the_api_server_is_ahead() -> None:
+    one, claim = PoolAutoscaler.from_status(WarmPoolStatus()), a_claim(2)
+    pool = a_pool(2, creationTimestamp=format_time(NOW))
+    one.update(pool, ClaimEvents((NOW.timestamp() + 2,)), 1, 0, NOW)
+    saved = a_pool(2, creationTimestamp=format_time(NOW), status={"demandHistory": one.saved})
+    assert len(demand_of(saved, [claim], NOW).arrivals) == 1
 
 
 def test_claims_of_an_earlier_pool_of_the_name_do_not_count() -> None:

@@ -21,6 +21,9 @@ from poolhouse.api.kinds.warmpool import WarmPoolStatus
 SAVE_SECONDS = 300.0
 """Least time between two writes of the history. The first claim is written at once."""
 
+MAX_CLOCK_DIFFERENCE = 60.0
+"""Seconds by which the clock of the API server may be ahead of that of this process."""
+
 SAME_SIZE_REASONS = frozenset({Reason.WAIT_TARGET, Reason.MIN_REPLICAS, Reason.SPARE_RATIO})
 """Reasons that may alternate while the size stays the same. The status keeps the first one, because a pool at rest must
 cause no writes."""
@@ -47,7 +50,9 @@ class PoolAutoscaler:
     recommendations: tuple[Recommendation, ...] = ()
     decision: Decision | None = None
     _counted_until: float = 0.0
-    """Claims that were created until this time are in the history that was read from the status."""
+    """Claims that were created until this time are in the history, and may be seen again by a new leader."""
+    _newest: float = 0.0
+    """Creation time of the newest claim that was counted."""
     _boots: list[float] = field(default_factory=list)
 
     @classmethod
@@ -57,6 +62,10 @@ class PoolAutoscaler:
         if decided is not None:  # as a HorizontalPodAutoscaler, which keeps the size it finds for its delay
             found.recommendations = (Recommendation(parse_time(decided.decided_time), decided.desired_replicas),)
         return found
+
+    def begin(self) -> None:
+        """Begins to lead, maybe again: all claims that exist are seen again."""
+        self._counted_until = max(self._counted_until, self._newest)
 
     def booted(self, seconds: float) -> None:
         self._boots.append(seconds)
@@ -91,7 +100,8 @@ class PoolAutoscaler:
         """Adds the events and the boots to the history. A claim that waited longer than the limit is late."""
         for created in sorted(events.arrived):
             if created > self._counted_until:
-                self.history.arrived(min(created, time))
+                self.history.arrived(min(created, time + MAX_CLOCK_DIFFERENCE))
+                self._newest = max(self._newest, created)
         for seconds in events.wait_seconds:
             if limit_seconds is not None:
                 self.history.served(late=seconds > limit_seconds)

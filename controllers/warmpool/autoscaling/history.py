@@ -49,7 +49,7 @@ class DemandHistory:
     since: float | None = None
     """Time of the first record."""
     saved_at: float = 0.0
-    """Time of the last encoding. Earlier claims are included."""
+    """Time of the last encoding, or of the last claim if that is later. Earlier claims are included."""
     boot_seconds: float | None = None
     window_seconds: float = 0.0
     """The part of a boot time in which claims compete for the waiting VMs."""
@@ -75,8 +75,9 @@ class DemandHistory:
     # Records
 
     def arrived(self, time: float) -> None:
-        """Records a claim. A time before the last record counts as the time of that record."""
-        time = max(time, self.rate_at)
+        """Records a claim. A time before the last record counts as the time of that record, but in the slot of its own:
+        readers know the creation times of claims that exist."""
+        number, time = int(time // SLOT_SECONDS), max(time, self.rate_at)
         self._advance(time)
         self.changed = True
         while self._window and self._window[0] <= time - self.window_seconds:
@@ -90,7 +91,6 @@ class DemandHistory:
         if len(self._window) < MAX_SLOT_CLAIMS:
             self._window.append(time)
         self.rate += 1
-        number = int(time // SLOT_SECONDS)
         slot = self.slots.get(number, Slot())
         self.slots[number] = Slot(slot.claims + 1, max(slot.peak, before + 1))
         for old in [each for each in self.slots if each <= number - SLOTS]:
@@ -185,11 +185,11 @@ class DemandHistory:
     def encode(self, time: float) -> str:
         """The history as text of a few kB."""
         self._advance(time)
-        self.saved_at, self.changed = time, False
+        self.saved_at, self.changed = self.rate_at, False
         state = {
             "version": VERSION,
             "since": self.since,
-            "saved": round(time, 3),
+            "saved": round(self.saved_at, 3),
             "boot": self.boot_seconds and round(self.boot_seconds, 1),
             "window": self.window_seconds,
             "rate": round(self.rate, 3),

@@ -303,7 +303,9 @@ def test_a_new_leader_knows_the_queue_and_the_quota() -> None:
         assert found.quotas.exceeded(a_claim(annotations=by(requester)), one) is None, requester
     assert [found.record(each).vms_known for each in claims] == [False] * 5
     assert found.record(a_claim(uid="later")).vms_known
+    found.demand.arrived("pool", 1.0)
     found.reset([])
+    assert not found.demand.take_events("pool").arrived, "each claim is counted again"
     assert (found.pools_with_queue(), found.demand.queued(POOL.uid)) == ([], 0)
 
 

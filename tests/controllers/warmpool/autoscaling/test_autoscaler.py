@@ -106,6 +106,16 @@ def test_a_new_process_continues_with_size_and_history_and_counts_no_claim_twice
     assert (other.decision.replicas, str(other.decision.reason)) == (7, "ScaleDownDelayed")
 
 
+def test_a_leader_that_leads_again_counts_no_claim_twice() -> None:
+    """It keeps its memory, and sees all claims again."""
+    one = a_new_one()
+    one.booted(30)
+    one.update(autoscaled(), claims(30, 10), 3, 1, NOW)
+    one.begin()
+    one.update(autoscaled(), claims(30, 10, 0), 3, 1, NOW)
+    assert counted(one.history) == 3
+
+
 def test_a_former_leader_continues_with_the_history_of_the_other() -> None:
     one, other = a_new_one(), a_new_one()
     for each in (one, other):

@@ -96,6 +96,13 @@ def test_a_time_before_the_last_claim_counts_as_its_time() -> None:
     assert history.rate_at == MONDAY + 100
 
 
+def test_a_claim_that_is_recorded_late_is_in_the_slot_of_its_creation() -> None:
+    history = a_history(MONDAY)
+    history.observe(MONDAY + SLOT_SECONDS + 1)
+    history.arrived(MONDAY + SLOT_SECONDS - 1)
+    assert [slot.claims for slot in history.slots.values()] == [2]
+
+
 def test_idle_hours_are_those_of_the_day() -> None:
     history = DemandHistory()
     history.waited(MONDAY + 22 * HOUR, 3)

@@ -15,6 +15,8 @@ from poolhouse.api.kinds.pool import PoolStatus
 
 STALLS = {PoolReason.PROGRESS_DEADLINE_EXCEEDED, PoolReason.UPDATE_ABORTED}
 WAITS = {PoolReason.UPDATE_PAUSED, PoolReason.ANALYSIS_INCONCLUSIVE, PoolReason.WAITING_FOR_WINDOW}
+RETRIED = {PoolReason.TEMPLATE_DOES_NOT_FIT, PoolReason.SNAPSHOT_FAILED}
+"""Reasons that are Stalled only after the progress deadline, because until then the controller goes on by itself."""
 READINESS = (
     Rule("Stalled", "DisksShared", "True"),
     Rule("Stalled", "Available", "False", {PoolReason.NODE_NOT_READY}),
@@ -22,11 +24,12 @@ READINESS = (
     Rule("Stalled", "ScalingLimited", "True"),
     Rule("Waiting", "Progressing", "False", {PoolReason.PAUSED}),
     Rule("Stalled", "Progressing", "False", STALLS),
-    Rule("Stalled", "SnapshotFailure", "True"),
+    Rule("Stalled", "SnapshotFailure", "True", {PoolReason.SNAPSHOTS_NOT_SERVED, PoolReason.RESTORE_FAILED}),
     Rule("Stalled", "ScaleInBlocked", "True", {PoolReason.NO_CANDIDATES}),
     Rule("Stalled", "Healing", "False", {PoolReason.TOO_MANY_FAILING}),
+    Rule("Stalled", "SnapshotFailure", "True", RETRIED),
     Rule("Waiting", "Progressing", "True", WAITS),
-    Rule("Stalled", "Progressing", "True", {PoolReason.TEMPLATE_DOES_NOT_FIT}),
+    Rule("Stalled", "Progressing", "True", RETRIED),
     # VMs that stay unavailable exceed the progress deadline.
     Rule("Reconciling", "ScaleInBlocked", "True", {PoolReason.WAITING_FOR_BUDGET}),
     Rule("Ready", "Progressing", "True", {PoolReason.COMPLETE}),
@@ -36,13 +39,12 @@ READINESS = (
 
 def readiness(snapshot: PoolSnapshot, conditions: Sequence[Condition], now: datetime) -> Readiness:
     """The pool is ready if each VM is as the spec requires and is available, also while the pool is paused. The
-    controller repeats what the API server refused, and updates the VMs that the template fits; the pool is Stalled only
-    after the progress deadline."""
+    controller repeats what the API server refused, takes failed snapshots again, and updates the VMs that the template
+    fits; the pool is Stalled only after the progress deadline."""
     found = decide(conditions, READINESS)
     assert found is not None, "the condition Progressing is always there"
     retries = snapshot.failure and found.reason == snapshot.failure.reason != PoolReason.DISK_CONFLICT
-    goes_on = retries or found.reason == PoolReason.TEMPLATE_DOES_NOT_FIT
-    if goes_on and not _is_late(snapshot, now):
+    if (retries or found.reason in RETRIED) and not _is_late(snapshot, now):
         return replace(found, state="Reconciling")
     if found.state == "Ready":
         return replace(found, reason=PoolReason.READY)

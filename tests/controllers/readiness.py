@@ -17,6 +17,7 @@ from controllers.pool.pool_readiness import invalid_spec_status as invalid_pool_
 from controllers.pool.pools import parse_pool
 from controllers.pool.snapshot import PoolSnapshot
 from controllers.pool.status import pool_status
+from controllers.pool.vm_snapshots import VMSnapshot, snapshot_name
 from controllers.replicaset.observe import ReplicaSetSnapshot
 from controllers.replicaset.plan import RETRIED_FOR, replica_set_status
 from controllers.replicaset.plan import plan as plan_set
@@ -110,43 +111,45 @@ def _old(ordinal: int) -> Any:
     return pools.vm(ordinal, revision=pools.OLD.label, vmi=pools.vmi(name, revision=pools.OLD.label))
 
 
-def _overdue_pool() -> PoolSnapshot:
-    status = {
+def _unchanged(last_progress: str, unavailable: int = 0) -> Json:
+    """The status of a pool that has made no progress since then."""
+    return {
         "updateRevision": pools.REVISION.name,
         "observedGeneration": 1,
-        "unavailableReplicas": 1,
-        "lastProgressTime": pools.ago(700),
+        "unavailableReplicas": unavailable,
+        "lastProgressTime": last_progress,
     }
-    return pools.snapshot(pools.a_pool(1, status=status), pools.vm(1, ready=False, printable_status="ErrImagePull"))
+
+
+def _overdue_pool() -> PoolSnapshot:
+    down = pools.vm(1, ready=False, printable_status="ErrImagePull")
+    return pools.snapshot(pools.a_pool(1, status=_unchanged(pools.ago(700), 1)), down)
 
 
 def _misfit_pool(last_progress: str) -> PoolSnapshot:
     """A pool with a VM of another name, which cannot get the template."""
-    status = {"updateRevision": pools.REVISION.name, "observedGeneration": 1, "lastProgressTime": last_progress}
     other = pools.vm("db-7", revision=pools.OLD.label)
-    return pools.snapshot(pools.a_pool(2, status=status), pools.vm(1), other)
+    return pools.snapshot(pools.a_pool(2, status=_unchanged(last_progress)), pools.vm(1), other)
 
 
 def _budget_pool(last_progress: str) -> PoolSnapshot:
     """A pool with a VM too many, which may be deleted once another is available."""
-    status = {
-        "updateRevision": pools.REVISION.name,
-        "observedGeneration": 1,
-        "unavailableReplicas": 2,
-        "lastProgressTime": last_progress,
-    }
     protected = (pools.vm(n, ready=False, scale_in="Protect") for n in (2, 3))
-    return pools.snapshot(pools.a_pool(2, maxUnavailable=1, status=status), pools.vm(1), *protected)
+    pool = pools.a_pool(2, maxUnavailable=1, status=_unchanged(last_progress, 2))
+    return pools.snapshot(pool, pools.vm(1), *protected)
 
 
 def _refused_pool(last_progress: str) -> PoolSnapshot:
-    status = {
-        "updateRevision": pools.REVISION.name,
-        "observedGeneration": 1,
-        "unavailableReplicas": 1,
-        "lastProgressTime": last_progress,
-    }
-    return pools.snapshot(pools.a_pool(1, status=status), failure=Failure("FailedCreate", "no"))
+    pool = pools.a_pool(1, status=_unchanged(last_progress, 1))
+    return pools.snapshot(pool, failure=Failure("FailedCreate", "no"))
+
+
+def _unsaved_pool(last_progress: str, **given: Any) -> PoolSnapshot:
+    """A pool whose VM must have a snapshot before its update."""
+    strategy = {"proactive": {"snapshotBeforeUpdate": True}}
+    pool, old = pools.a_pool(1, updateStrategy=strategy, status=_unchanged(last_progress)), _old(1)
+    failed = VMSnapshot("default", snapshot_name(old), "u", vm_uid=old.uid, created_at=last_progress, failed=True)
+    return pools.snapshot(pool, old, vm_snapshots=(failed,), **given)
 
 
 def _refused_set(message: str) -> ReplicaSetSnapshot:
@@ -201,6 +204,13 @@ def _rows() -> list[Row]:
         _pool("deadline exceeded", _overdue_pool(), "Degraded", "ProgressDeadlineExceeded"),
         _pool("does not fit a VM until the deadline", _misfit_pool(p.ago(601)), "Degraded", "TemplateDoesNotFit"),
         _pool("does not fit a VM", _misfit_pool(p.ago(599)), "Progressing", "TemplateDoesNotFit"),
+        _pool("its snapshots fail", _unsaved_pool(p.ago(599)), "Progressing", "SnapshotFailed"),
+        _pool(
+            "its snapshots fail until the deadline", _unsaved_pool(p.ago(601)), "Degraded", "ProgressDeadlineExceeded"
+        ),
+        _pool(
+            "there are no snapshots", _unsaved_pool(p.ago(1), serves_snapshots=False), "Degraded", "SnapshotsNotServed"
+        ),
         _pool(
             "aborted",
             replace(p.snapshot(1, _old(1)), revision=p.OLD, aborted=(p.REVISION, abort)),

@@ -7,8 +7,10 @@ import asyncio
 import base64
 import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from poolhouse.api.apimachinery.timestamps import format_time, known_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, kubevirt, meta
 from poolhouse.api.kinds.kind import Kind
@@ -56,8 +58,9 @@ RESOURCES = {
 ALL_VERBS = (*READ, *WRITE, "deletecollection")
 SUBRESOURCES = "v1.subresources.kubevirt.io"
 FIELD_MANAGER = "poolhouse-up"
-SEEN = "poolhouse.dev/seen-version"
-"""annotation of a CRD that was not served yet when `up` looked"""
+SEEN = "poolhouse.dev/seen-at"
+"""annotation of a CRD: when `up` found that the API server did not serve it in time"""
+ESTABLISH_SECONDS = 5
 WAIT_SECONDS = 180.0
 RETRY_SECONDS = 0.1
 POOLS = Resource.of(POOL)
@@ -93,7 +96,9 @@ async def install_kinds(api: Api, node: str) -> None:
         *flow_control.for_one_machine(),
     ]
     await apply(api, [*definitions, *roles])
-    await asyncio.gather(*(established(api, definition["metadata"]["name"]) for definition in definitions))
+    # One after the other, because the API server establishes CRDs in turn, and each answer has a whole schema.
+    for definition in definitions:
+        await established(api, definition["metadata"]["name"])
 
 
 KUBELET_CLIENTS: Json = {
@@ -216,7 +221,7 @@ async def established(api: Api, name: str) -> None:
     """Waits until the API server serves the CRD.
 
     An API server that ends between the two conditions of a new CRD does not establish it after its restart: it does so
-    at an update of the CRD, and its own refresh comes after five minutes. So the CRD is updated.
+    at an update of the CRD, and its own refresh comes after five minutes. So an overdue CRD is updated.
     """
     crds = RESOURCES["CustomResourceDefinition"]
 
@@ -227,11 +232,20 @@ async def established(api: Api, name: str) -> None:
         names = _condition(crd, "NamesAccepted")
         if names.get("status") == "False":
             raise StackError(f"{name} is not served: {names.get('message')}")
-        if names:
-            await api.patch(crds, None, name, {"metadata": {"annotations": {SEEN: crd["metadata"]["resourceVersion"]}}})
+        now = datetime.now(UTC)
+        if is_overdue(crd, now):
+            await api.patch(crds, None, name, {"metadata": {"annotations": {SEEN: format_time(now)}}})
         return f"{name} is not served yet; if the machine is busy, run `poolhouse up` again"
 
     await _until_none(problem)
+
+
+def is_overdue(crd: Json, now: datetime) -> bool:
+    """Whether the API server accepted the names of the CRD long ago, and `up` has not updated the CRD since."""
+    names, seen = _condition(crd, "NamesAccepted"), crd["metadata"].get("annotations", {}).get(SEEN)
+    times = [known_time(text) for text in (names.get("lastTransitionTime"), seen) if text]
+    limit = now - timedelta(seconds=ESTABLISH_SECONDS)
+    return bool(names) and all(time is None or time <= limit for time in times)
 
 
 def _condition(document: Json, kind: str) -> Mapping[str, Any]:

@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.runtime.api import Api
 from poolhouse.stack.components import StackError
-from poolhouse.stack.install import established, kubevirt_roles
+from poolhouse.stack.install import ESTABLISH_SECONDS, SEEN, established, is_overdue, kubevirt_roles
+
+NOW = parse_time("2026-01-31T12:00:00Z")
 
 
 def may(role: str, verb: str, group: str, resource: str) -> bool:
@@ -66,3 +70,28 @@ async def test_a_crd_that_an_interrupted_start_left_is_established() -> None:
 async def test_a_crd_whose_names_another_has_is_refused() -> None:
     with pytest.raises(StackError, match="pools is not served: a"):
         await established(RestartedServer("False"), "pools")
+
+
+def ago(seconds: float) -> str:
+    return format_time(NOW - timedelta(seconds=seconds))
+
+
+def crd(*, accepted: str | None = None, seen: str | None = None) -> dict[str, Any]:
+    conditions = [{"type": "NamesAccepted", "status": "True", "lastTransitionTime": accepted}] if accepted else []
+    return {"metadata": {"annotations": {SEEN: seen} if seen else {}}, "status": {"conditions": conditions}}
+
+
+@pytest.mark.parametrize(
+    ("found", "overdue"),
+    [
+        pytest.param({"metadata": {}}, False, id="the API server has not looked at it"),
+        pytest.param(crd(accepted=ago(0)), False, id="the API server is at it"),
+        pytest.param(crd(accepted=ago(ESTABLISH_SECONDS)), True, id="an earlier API server has left it"),
+        pytest.param(crd(accepted=ago(60), seen=ago(1)), False, id="it was updated a moment ago"),
+        pytest.param(crd(accepted=ago(60), seen=ago(ESTABLISH_SECONDS)), True, id="the update has not helped"),
+        pytest.param(crd(accepted=ago(60), seen="gibberish"), True, id="somebody changed the annotation"),
+    ],
+)
+def test_only_an_overdue_crd_is_updated(found: dict[str, Any], overdue: bool) -> None:
+    """Each update of a CRD takes the API server about as long as establishing it."""
+    assert is_overdue(found, NOW) is overdue

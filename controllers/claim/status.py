@@ -16,7 +16,8 @@ from controllers.claim.reasons import ClaimReason
 from controllers.claim.snapshot import Claim, ClaimSnapshot, Failure, time_or_min
 from controllers.claim.steps import ClaimEvent
 from controllers.shared.conditions import condition, find_condition, set_time
-from controllers.shared.readiness import Readiness
+from controllers.shared.readiness import Readiness, State
+from controllers.warmpool.agent_reasons import AgentReason
 from controllers.warmpool.backends import Health
 from controllers.warmpool.ec2.tags import is_instance
 from controllers.warmpool.warm_pool import WarmPool
@@ -281,17 +282,26 @@ def _accepted(s: ClaimSnapshot, now: datetime) -> Accepted | None:
     return Accepted(s.claim.spec.application, before.application or ApplicationStatus(), seconds)
 
 
+ENDED = (AgentReason.APPLICATION_FAILED, AgentReason.APPLICATION_LOST)
+"""Reasons of ApplicationHealthy with which an application has ended for good."""
+
+
 def readiness(phase: Phase, conditions: Mapping[str, Condition]) -> Readiness | None:
-    """The readiness of a claim, by its phase and the conditions Bound and Ready. None for a claim that was released
-    or has expired: it asks for no VM any more, so kstatus calls it Current, and no VM is Ready."""
+    """The readiness of a claim, by its phase and the conditions Bound, Ready and ApplicationHealthy. None for a claim
+    that was released or has expired: it asks for no VM any more, so kstatus calls it Current, and no VM is Ready."""
     if phase in ("Released", "Expired"):
         return None
     found = conditions.get("Bound" if phase in ("Pending", "Queued", "Allocating") else "Ready")
     reason, message = (found.reason, found.message) if found else (phase, "")
     if phase == "Failed":
         return Readiness("Stalled", reason, message)
-    ready = phase == "Ready" and found is not None and found.status == "True"
-    return Readiness("Ready" if ready else "Reconciling", reason, message)
+    if phase != "Ready" or found is None or found.status != "True":
+        return Readiness("Reconciling", reason, message)
+    application = conditions.get("ApplicationHealthy")
+    if application is not None and application.status == "False":
+        state: State = "Stalled" if application.reason in ENDED else "Reconciling"
+        return Readiness(state, application.reason, application.message)
+    return Readiness("Ready", reason, message)
 
 
 def _timings(s: ClaimSnapshot, now: datetime, *, ready: bool) -> Timings:

@@ -185,6 +185,8 @@ def _obstacle(phase: str, status: Json) -> tuple[str, str]:
     conditions = {each.get("type"): each for _, each in entries(status, "conditions")}
     bound = conditions.get("Bound", {})
     found = bound if phase in ("Pending", "Queued", "Allocating") else conditions.get("Ready", bound)
+    if phase == "Ready" and found.get("reason") == conditions.get("ApplicationHealthy", {}).get("reason"):
+        return "", ""  # the Pod has the state of its application from the agent's report
     return (found.get("reason", ""), found.get("message", "")) if found.get("status") == "False" else ("", "")
 
 

@@ -29,9 +29,8 @@ def describe(name: str, status: Json, told: str = "", *, yours: bool = True) -> 
     took += f" ({', '.join(steps)})" if len(steps) > 1 else ""
     where = f" at {', '.join(status['addresses'])}" if status.get("addresses") else ""
     until = f", until {to_the_second(status['expiresAt'])}" if status.get("expiresAt") else ""
-    return (
-        f"{name}: {vm_of(status)} is {'yours' if yours else 'in use'}{where}: {status.get('launchType')}{took}{until}"
-    )
+    whose, now = "yours" if yours else "in use", f"; {why}" if (why := reason(status)) else ""
+    return f"{name}: {vm_of(status)} is {whose}{where}: {status.get('launchType')}{took}{until}{now}"
 
 
 def vm_of(status: Json) -> str | None:

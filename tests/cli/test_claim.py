@@ -52,6 +52,11 @@ UNWELL = {"type": "Ready", "status": "False", "reason": "NoAnswer", "message": "
             id="ready, and what each step took",
         ),
         pytest.param(
+            {**READY, "timings": {}, "conditions": [UNWELL]},
+            "mine: web-1 is yours: Warm; NoAnswer: web-1 does not answer",
+            id="ready once, and not now",
+        ),
+        pytest.param(
             {**READY, "timings": {}, "addresses": ["10.0.0.1"], "expiresAt": "2026-11-21T12:00:00.123456Z"},
             "mine: web-1 is yours at 10.0.0.1: Warm, until 2026-11-21T12:00:00Z",
             id="where and for how long",

@@ -23,6 +23,8 @@ from controllers.replicaset.plan import RETRIED_FOR, replica_set_status
 from controllers.replicaset.plan import plan as plan_set
 from controllers.sets.write_batches import Failure
 from controllers.shared.invalid_spec import InvalidSpec
+from controllers.warmpool.agent import application_health
+from controllers.warmpool.backends import Health
 from controllers.warmpool.rate_limit import FailureBackoff
 from controllers.warmpool.snapshot import WarmPoolSnapshot
 from controllers.warmpool.status import status as warm_pool_status
@@ -163,6 +165,15 @@ def _refused_set(message: str) -> ReplicaSetSnapshot:
     return sets.snapshot(sets.a_set(1, status={"conditions": [known]}), failure=Failure("FailureCreate", message))
 
 
+def _with_application(report: Json | None) -> Model:
+    """The status of a claim whose VM runs and whose agent reports this, or does not answer."""
+    vm, no_answer = claims.claimed_vm(), Health("Failed", "NoAnswer", "no answer")
+    handed_over = claim_status.bound_and_ready(claims.snapshot(claims.a_claim(), vm), vm, warm.NOW)
+    health = no_answer if report is None else application_health(report)
+    observed = claims.snapshot(claims.a_claim(status=handed_over.json()), vm, application_health=health)
+    return claim_status.ready(observed, vm, warm.NOW)
+
+
 def _rows() -> list[Row]:
     p, s, w, c = pools, sets, warm, claims
     abort = UpdateAbort(reason="AbortedByUser", message="aborted", time=p.ago(5))
@@ -295,6 +306,10 @@ def _rows() -> list[Row]:
             "Progressing",
             "VMNotReady",
         ),
+        _claim("its application runs", _with_application({"phase": "Running"}), "Healthy", "HandedOver"),
+        _claim("its application starts", _with_application({"phase": "Pending"}), "Healthy", "HandedOver"),
+        _claim("its application failed", _with_application({"phase": "Failed"}), "Degraded", "ApplicationFailed"),
+        _claim("its agent is away", _with_application(None), "Progressing", "NoAnswer"),
         _claim("tried again", claim_status.retrying(bound, pending, w.NOW), "Progressing", "QuotaExceeded"),
         _claim("releasing", claim_status.releasing(in_use, w.NOW), "Progressing", "Released"),
         _claim("released", claim_status.released(in_use, w.NOW), "Healthy", ""),

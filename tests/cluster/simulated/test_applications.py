@@ -71,7 +71,8 @@ async def test_an_application_that_fails_is_the_claims_own(desk: Counter, start:
         assert (status["phase"], status["attempts"]) == ("Ready", 1), "no other VM is tried"
         (container,) = status["application"]["containers"]
         assert container["state"]["terminated"]["exitCode"] == 3
-        assert await desk.reason("mine", "ApplicationHealthy") == "ApplicationFailed"
+        for kind in ("ApplicationHealthy", "Ready", "Stalled"):
+            assert await desk.reason("mine", kind) == "ApplicationFailed"
 
 
 async def test_vms_without_an_agent_that_answers_are_not_given_away(desk: Counter, start: Any) -> None:

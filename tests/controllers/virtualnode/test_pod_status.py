@@ -210,6 +210,20 @@ def test_a_pod_whose_vm_does_not_answer_is_not_ready() -> None:
     assert told(found)["Ready"] == ("False", "VMNotReady")
 
 
+@pytest.mark.parametrize(
+    ("phase", "reason", "ready"),
+    [
+        pytest.param("Running", "NoAnswer", ("True", ""), id="its agent is away"),
+        pytest.param("Failed", "ApplicationFailed", ("False", "PodFailed"), id="it failed"),
+    ],
+)
+def test_a_pod_has_its_own_condition_of_its_application(phase: str, reason: str, ready: tuple[str, str]) -> None:
+    """The claim is not ready because of the application."""
+    conditions = [{"type": kind, "status": "False", "reason": reason} for kind in ("Ready", "ApplicationHealthy")]
+    found = running(application={"phase": phase, "containers": [RUNNING]}, conditions=conditions)
+    assert told(found)["Ready"] == ready
+
+
 def test_a_pod_that_lost_its_vm_has_failed() -> None:
     before = running(application={"phase": "Running", "containers": [RUNNING]})
     found = failed_status(a_pod(status=before), "VMLost", "the VM is gone", NOW)

@@ -142,6 +142,11 @@ class PodClaim:
         return self.phase in CLAIM_PHASES.terminal
 
     @property
+    def obstacle(self) -> tuple[str, str]:
+        """Reason and message for a Pod whose claim gives it no VM, or no VM any more."""
+        return self.reason or self.phase, self.message or f"claim {self.name} is {self.phase}"
+
+    @property
     def not_ready(self) -> tuple[str, str, str, str] | None:
         """The condition Ready of the Pod if its VM was ready and is not now."""
         if not self.handed_over or not self.reason:

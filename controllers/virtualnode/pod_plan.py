@@ -161,7 +161,7 @@ def _plan_end(pod: Pod, claim: PodClaim | None, now: datetime) -> Step | None:
     if claim is None or not claim.handed_over:
         return _end_late(pod, now)
     if claim.finished and claim.application.get("phase") not in TERMINAL:
-        return _fail(pod, claim.reason or claim.phase, claim.message, now)
+        return _fail(pod, *claim.obstacle, now)
     if (late := _end_late(pod, now)) is not None:
         return late
     return _write(pod, running_status(pod, claim, now), _notes(claim)) if claim.finished else None
@@ -182,8 +182,7 @@ def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
     if claim.reason or claim.finished:
         kind = "Warning" if claim.finished or claim.reason not in PASSING else "Normal"
         kept = () if claim.finished else (meta.CLAIM_NAME,)
-        why = Waiting(claim.reason or claim.phase, claim.message or f"claim {claim.name} is {claim.phase}")
-        step = _write(pod, waiting_status(pod, why, now), _without_notes(*kept), event=kind)
+        step = _write(pod, waiting_status(pod, Waiting(*claim.obstacle), now), _without_notes(*kept), event=kind)
         if isinstance(step, WriteStatus):
             return step
     if not claim.finished:

@@ -29,7 +29,7 @@ RETRY_AFTER_LIMIT_SECONDS = 300.0
 
 
 class ApiError(Exception):
-    """An error of the Kubernetes API. `message` is the server's message with its causes."""
+    """An error of the Kubernetes API. `message` is the server's message with its causes, and never empty."""
 
     def __init__(
         self,
@@ -41,6 +41,7 @@ class ApiError(Exception):
         retry_after_seconds: float | None = None,
         call: str = "",
     ) -> None:
+        message = message or reason or type(self).__name__
         super().__init__(message)
         self.message, self.status, self.reason = message, status, reason
         self.details: dict[str, Any] = dict(details or {})

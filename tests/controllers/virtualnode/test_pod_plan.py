@@ -278,6 +278,7 @@ def test_a_pod_whose_vm_was_not_handed_over_gets_another_one(claim: Json, forgot
     [
         pytest.param(None, "ClaimLost", id="its claim was deleted"),
         pytest.param(claim("Failed", why=("VMLost", "gone")), "VMLost", id="its VM was lost"),
+        pytest.param(claim("Expired"), "Expired", id="its claim does not say why"),
         pytest.param(claim("Expired", why=("Expired", "over")), "Expired", id="its time is over"),
         pytest.param(claim("Released", why=("Released", "given back")), "Released", id="somebody released its claim"),
     ],
@@ -286,6 +287,7 @@ def test_a_pod_fails_with_its_vm(claim: Json | None, reason: str) -> None:
     first = step(pod(metadata=HANDED_OVER), claim)
     status = written(first)["status"]
     assert (status["phase"], status["reason"]) == ("Failed", reason)
+    assert status["message"]
 
 
 def test_a_pod_whose_application_has_ended_does_not_fail_with_its_vm() -> None:

@@ -72,6 +72,7 @@ def controller(cluster: Cluster) -> PodController:
     [
         pytest.param(Invalid("spec.application.containers[0].env: too many"), 1, id="an invalid claim"),
         pytest.param(Forbidden("no quota"), 1, id="a refused claim"),
+        pytest.param(Unavailable("", reason="Timeout"), TRIES, id="an error without a message"),
         pytest.param(Unavailable("etcdserver: request is too large"), TRIES, id="an error that may pass"),
     ],
 )
@@ -86,6 +87,7 @@ async def test_a_pod_says_why_its_claim_is_not_created(error: ApiError, creation
     assert await pods.reconcile(KEY) == 60.0
     assert (cluster.creations, cluster.events) == (creations, [("FailedClaim", error.message)])
     assert cluster.patches[0]["reason"] == "FailedClaim"
+    assert cluster.patches[0]["message"] == error.message != ""
 
 
 async def test_a_pod_without_errors_gets_its_claim() -> None:

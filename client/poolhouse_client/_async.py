@@ -19,7 +19,7 @@ import httpx
 from ._async_claims import AsyncClaims
 from ._async_objects import AsyncObjects, AsyncPools
 from .connection import Connection, connect
-from .errors import Throttled, Unavailable, Unreachable, error_from_response
+from .errors import Throttled, Unavailable, Unreachable, WebhookFailed, error_from_response
 from .models import (
     DryRunResponse,
     ErrorResponse,
@@ -184,9 +184,9 @@ class AsyncClient:
         while True:
             try:
                 return await self._send_once(http, method, url, body, query, content_type, end)
-            except (Throttled, Unavailable, Unreachable) as error:
+            except (Throttled, Unavailable, Unreachable, WebhookFailed) as error:
                 pause = pause_seconds(error, attempt)
-                safe = repeats or isinstance(error, Throttled)
+                safe = repeats or isinstance(error, Throttled | WebhookFailed)
                 if not safe or monotonic() + pause >= end:
                     raise
             attempt += 1

@@ -30,6 +30,7 @@ from .errors import (
     Unauthorized,
     Unavailable,
     Unreachable,
+    WebhookFailed,
 )
 from .failures import ClaimFailed, DeadlineExceeded, NotReady, Stalled
 from .objects import Condition, Event, KubernetesObject
@@ -66,4 +67,5 @@ __all__ = [
     "Unauthorized",
     "Unavailable",
     "Unreachable",
+    "WebhookFailed",
 ]

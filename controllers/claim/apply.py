@@ -37,7 +37,16 @@ from poolhouse.api.kinds.warm_readiness import Readiness
 from poolhouse.api.kinds.warm_states import WarmState
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, ApiError, Conflict, Invalid, NotFound, Throttled
+from poolhouse.runtime.errors import (
+    OUTCOME_UNKNOWN,
+    AlreadyExists,
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    Throttled,
+    WebhookFailed,
+)
 from poolhouse.runtime.events import EventRecorder, view_reference
 
 log = logging.getLogger(__name__)
@@ -144,9 +153,10 @@ class ClaimWriter:
         for _ in range(RESERVATION_WRITES):
             try:
                 reserved = await backend.change(vm, change)
-            except OutcomeUnknown:
+            except OutcomeUnknown as error:
                 record.vms_known = False
                 self.metrics.conflict("unsure")
+                self._not_reserved(s, vm, error, record)
                 return
             except WriteConflict:
                 live = await self._read(vm, backend, record)
@@ -162,8 +172,7 @@ class ClaimWriter:
                 raise
             except ApiError as error:
                 self.allocator.reject(claim, vm, record)
-                message = f"{vm.name} could not be reserved for the claim: {error.message}"
-                self._retry_later(s, Failure(ClaimReason.FAILED_RESERVE, message), error, record)
+                self._not_reserved(s, vm, error, record)
                 return
             else:
                 log_event(log, "VMAssigning", f"reserved {vm.name} for {claim.name}", about=vm, claim=claim.name)
@@ -172,6 +181,10 @@ class ClaimWriter:
                 record.timeline = replace(record.timeline, reserved=self.now(), bound=None, activated=None)
                 return
         self.allocator.cancel_reservation(claim, vm, record)
+
+    def _not_reserved(self, s: ClaimSnapshot, vm: WarmVM, error: ApiError, record: ClaimRecord) -> None:
+        message = f"{vm.name} could not be reserved for the claim: {error.message}"
+        self._retry_later(s, Failure(ClaimReason.FAILED_RESERVE, message), error, record)
 
     async def _read(self, vm: WarmVM, backend: Backend, record: ClaimRecord) -> WarmVM | None:
         try:
@@ -191,9 +204,11 @@ class ClaimWriter:
             personalization = await Personalizer(self.api).permitted(claim, pool.template)
             request = create_request(claim, step, personalization, record.placement_draws, self.now())
             created = await backend.create(replace(request, repeated=record.unconfirmed == step.name))
-        except OutcomeUnknown:
+        except OutcomeUnknown as error:
             record.vms_known = False
             record.unconfirmed = step.name
+            why = Failure(ClaimReason.FAILED_CREATE, f"no VM could be created: {error.message}")
+            self._retry_later(s, why, error, record)
         except ApiError as error:
             self.allocator.cancel_creation(claim, pool, step.name, record)
             # The server created nothing, so the next attempt may use another placement. A creation without a response
@@ -250,15 +265,17 @@ class ClaimWriter:
     ) -> None:
         try:
             changed = await backend.change(vm, change)
-        except (WriteConflict, OutcomeUnknown):
+        except WriteConflict:
             await self._find_vms(s, steps.FindVMs(), backend, record)
         except Throttled:
             raise
         except ApiError as error:
+            if isinstance(error, OutcomeUnknown):
+                await self._find_vms(s, steps.FindVMs(), backend, record)
             if s.claim.status.ready_at:  # the claimant already uses the VM, so its label can wait
                 raise
             # A VM that cannot be updated is treated as unhealthy: the claim tries another VM.
-            record.health = Health("Failed", ClaimReason.FAILED_UPDATE, error.message)
+            record.health = _refused(error, ClaimReason.FAILED_UPDATE)
             log_event(log, "Failure", str(error), about=vm, level=logging.WARNING, claim=s.claim.name)
         else:
             record.remember(changed, self.clock())
@@ -275,7 +292,7 @@ class ClaimWriter:
             raise
         except ApiError as error:
             # The VM is treated as unhealthy: the claim's status has the answer, and the claim tries another VM in time.
-            record.health = Health("Failed", ClaimReason.ACTIVATION_FAILED, str(error))
+            record.health = _refused(error, ClaimReason.ACTIVATION_FAILED)
             log_event(log, "Failure", str(error), about=vm, level=logging.WARNING)
 
     async def _personalize(
@@ -285,9 +302,12 @@ class ClaimWriter:
         template = s.pool.template if s.pool is not None else None
         try:
             changed, failures = await Personalizer(self.api).personalize(s.claim, vm, template)
-        except (WriteConflict, OutcomeUnknown):
+        except WriteConflict:
             await self._find_vms(s, steps.FindVMs(), backend, record)
             return
+        except OutcomeUnknown:
+            await self._find_vms(s, steps.FindVMs(), backend, record)
+            raise
         record.personalization = vm.uid, failures
         record.remember(changed, self.clock())
 
@@ -322,7 +342,8 @@ class ClaimWriter:
         try:
             deleted = await backend.terminate(vm, reason)
         except OutcomeUnknown:
-            deleted = False
+            await self._find_vms(s, steps.FindVMs(), backend, record)
+            raise
         if not deleted:
             await self._find_vms(s, steps.FindVMs(), backend, record)
             return
@@ -338,6 +359,12 @@ class ClaimWriter:
 
     def _emit(self, claim: Claim, event: steps.ClaimEvent) -> None:
         self.events.emit(view_reference(CLAIMS, claim), event.type, event.reason, event.message, action="Claim")
+
+
+def _refused(error: ApiError, reason: str) -> Health:
+    """The health of a VM that cannot be changed. An error of the API server or of a webhook is no fault of the VM."""
+    of_server = isinstance(error, OutcomeUnknown | WebhookFailed)
+    return Health("Unable" if of_server else "Failed", reason, error.message)
 
 
 WRITES: Mapping[type[Any], Callable[[ClaimWriter, ClaimSnapshot, Any, Backend, ClaimRecord], Awaitable[None]]] = {

@@ -23,10 +23,10 @@ from poolhouse.api.kinds.ec2 import RESERVED_TAGS
 from poolhouse.api.kinds.metav1 import Condition
 from poolhouse.api.kubevirt.volumes import CLOUD_INIT_METHODS
 from poolhouse.runtime.api import Api, find
-from poolhouse.runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Conflict, NotFound, Throttled, Unavailable, Unreachable, WebhookFailed
 from poolhouse.runtime.resource import SECRETS, VMIS, VMS
 
-TRANSIENT = (Conflict, Throttled, Unavailable, Unreachable)
+TRANSIENT = (Conflict, Throttled, Unavailable, Unreachable, WebhookFailed)
 """errors that may pass if the same request is repeated"""
 SYNCHRONIZED = "AccessCredentialsSynchronized"
 """the VMI condition with which KubeVirt reports that the guest agent got a Secret's keys"""

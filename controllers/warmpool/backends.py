@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from controllers.sets.write_batches import error_message
 from controllers.warmpool.warm_vm import Owner, StandbyMode, WarmVM
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.warm_readiness import Readiness
@@ -37,7 +38,7 @@ def translated_errors() -> Iterator[None]:
     try:
         yield
     except OUTCOME_UNKNOWN as error:
-        raise OutcomeUnknown(str(error)) from error
+        raise OutcomeUnknown(error_message(error)) from error
 
 
 @dataclass(frozen=True)

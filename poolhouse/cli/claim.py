@@ -179,15 +179,13 @@ async def _create(api: Api, body: Json, *, unique: bool) -> Json:
     """Creates a claim. If the answer is lost, a claim with a unique name is created again: one that then exists is this
     claim. Of another claim, only its user knows whose it is."""
     from poolhouse.cli.resources import CLAIMS
-    from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists, WebhookFailed
+    from poolhouse.runtime.errors import OUTCOME_UNKNOWN, AlreadyExists
 
     namespace, name = body["metadata"]["namespace"], body["metadata"]["name"]
     try:
         return await api.create(CLAIMS, body)
     except AlreadyExists:
         raise Failed(await _describe_existing(api, namespace, name)) from None
-    except WebhookFailed:
-        raise  # nothing was created
     except OUTCOME_UNKNOWN as error:
         if not unique:
             advice = f"if the claim exists, `poolhouse release {name}` releases it"

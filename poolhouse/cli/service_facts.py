@@ -22,7 +22,6 @@ from poolhouse.runtime.errors import (
     Unauthorized,
     Unavailable,
     Unreachable,
-    WebhookFailed,
 )
 from poolhouse.runtime.resource import DEPLOYMENTS, KUBEVIRTS, LEASES, VMS, Resource
 
@@ -114,7 +113,7 @@ async def observe_installation(api: Api, home: str, seconds: float) -> Installat
 
     kubernetes = await seen(api.request("GET", "/version"), seconds)
     no_answer = Unauthorized | Unreachable | Unavailable | Throttled
-    if isinstance(kubernetes, no_answer) and not isinstance(kubernetes, WebhookFailed):
+    if isinstance(kubernetes, no_answer):
         raise kubernetes
     kubevirts, deployments, configurations = await asyncio.gather(
         seen(_list(api, KUBEVIRTS), seconds),

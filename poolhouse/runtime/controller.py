@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Hashable
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from poolhouse.runtime.backoff import Backoff
-from poolhouse.runtime.errors import ApiError, Conflict, NotServed, Throttled, Unavailable, Unreachable
+from poolhouse.runtime.errors import ApiError, Conflict, NotServed, Throttled, Unavailable, Unreachable, WebhookFailed
 from poolhouse.runtime.no_metrics import NO_METRICS
 from poolhouse.runtime.workqueue import RETRY, WorkQueue
 
@@ -106,7 +106,7 @@ class Controller(Generic[K]):
         cause = error.__cause__ if isinstance(error, RetryWithBackoff) else error
         # A short limit on the pause, so that keys are retried soon after the API server is available again, or has the
         # kind again.
-        outage = isinstance(cause, Unreachable | Unavailable | Throttled | NotServed)
+        outage = isinstance(cause, Unreachable | Unavailable | WebhookFailed | Throttled | NotServed)
         at_most = SERVER_RETRY_SECONDS if outage else float("inf")
         pause = self.queue.add_rate_limited(key, at_least_seconds=at_least or 0.0, at_most_seconds=at_most)
         match error:

@@ -12,7 +12,7 @@ ApiError
 ├── Expired        the resourceVersion is too old: list again
 ├── Throttled      retry, but not before `retry_after_seconds`
 ├── Unavailable    the server failed; a write may have been done
-│   └── WebhookFailed  an admission webhook did not answer the server; the write was not done
+├── WebhookFailed  an admission webhook did not answer the server; the write was not done
 └── Unreachable    no response, or an incomplete response; a write MAY HAVE BEEN DONE
 """
 
@@ -95,7 +95,7 @@ class Throttled(ApiError): ...
 class Unavailable(ApiError): ...
 
 
-class WebhookFailed(Unavailable):
+class WebhookFailed(ApiError):
     @property
     def webhook(self) -> str:
         """The name of the webhook, such as `pools.poolhouse.dev`."""

@@ -124,10 +124,16 @@ def test_reads_are_repeated(answers: list[Answer], error: type[Exception] | None
     assert len(server.requests) == sent
 
 
+WEBHOOK_DOWN = answer(
+    {"kind": "Status", "message": 'Internal error occurred: failed calling webhook "pools.poolhouse.dev": EOF'}, 500
+)
+
+
 @pytest.mark.parametrize(
     ("first", "error"),
     [
         pytest.param(status(429, "TooManyRequests"), None, id="the server has not executed it"),
+        pytest.param(WEBHOOK_DOWN, None, id="a webhook was down, so the server has not executed it"),
         pytest.param(httpx.ReadError("lost"), Unreachable, id="the server may have executed it"),
         pytest.param(httpx.Response(500, text="?"), Unavailable, id="after 500 the server may have executed it"),
     ],

@@ -82,6 +82,7 @@ def test_a_webhook_without_an_answer_differs_from_other_errors_of_the_server(res
     error = errors.error_from_response(500, body, now=NOW)
     assert isinstance(error, errors.WebhookFailed)
     assert (error.webhook, error.cause) == ("pools.poolhouse.dev", cause)
+    assert not isinstance(error, errors.OUTCOME_UNKNOWN), "admission comes before the write"
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ from controllers.warmpool import warm_pool
 from controllers.warmpool.backends import Change, CreateRequest, Health, OutcomeUnknown, WriteConflict
 from controllers.warmpool.cache import WARM_VMS, WarmVMCache
 from controllers.warmpool.warm_vm import NO_OWNER, Owner, StandbyMode, WarmVM
-from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled
+from poolhouse.runtime.errors import ApiError, Forbidden, Invalid, NotFound, Throttled, WebhookFailed
 from poolhouse.runtime.store import Store
 from tests.controllers.claim.builders import CLAIM_UID, a_claim, bound_status, claimed_vm, snapshot
 from tests.controllers.warmpool.builders import NOW, TEMPLATE, a_pool, a_vm
@@ -180,6 +180,45 @@ async def test_a_claim_whose_own_vm_boots_keeps_its_place_in_the_quota(answer: d
     with suppress(Throttled):
         await setup.take(snapshot(a_claim(status=bound_status("m", "Cold")), claimed_vm()), ReserveVM(a_vm("a")))
     assert setup.allocator.quotas.exceeded(a_claim(uid="other"), a_pool(claimPolicy={"maxPerNamespace": 1})) is not None
+
+
+DOWN = WebhookFailed('failed calling webhook "virtualmachines-mutator.kubevirt.io": connection refused', status=500)
+NO_ANSWER = OutcomeUnknown("no answer before the deadline")
+
+
+@pytest.mark.parametrize("error", [DOWN, NO_ANSWER], ids=lambda error: type(error).__name__)
+async def test_a_reservation_that_the_server_fails_to_write_has_a_pause_and_a_reason(error: ApiError) -> None:
+    vm = a_vm("a")
+    setup = Setup([vm], FakeBackend({"a": error}))
+    await setup.take(snapshot(), ReserveVM(vm))
+    assert setup.record.failure.reason == "FailedReserve"
+    assert error.message in setup.record.failure.message
+    assert setup.record.retry_at > 0
+
+
+@pytest.mark.parametrize("error", [DOWN, NO_ANSWER], ids=lambda error: type(error).__name__)
+async def test_a_creation_that_the_server_fails_to_write_has_a_pause_and_a_reason(error: ApiError) -> None:
+    setup = Setup([], FakeBackend(creations=[error]))
+    await setup.take(snapshot(), CreateVM(PLACES, "claim-1", "PoolEmpty", "none is ready"))
+    assert (setup.record.failure.reason, setup.record.failure.final) == ("FailedCreate", False)
+    assert error.message in setup.record.failure.message
+    assert setup.record.retry_at > 0
+
+
+@pytest.mark.parametrize(
+    ("step", "error", "reason"),
+    [
+        pytest.param(HandOverVM, DOWN, "FailedUpdate", id="a hand-over while a webhook is down"),
+        pytest.param(HandOverVM, NO_ANSWER, "FailedUpdate", id="a hand-over without an answer"),
+        pytest.param(ActivateVM, DOWN, "ActivationFailed", id="an activation while a webhook is down"),
+    ],
+)
+async def test_an_error_of_the_server_is_no_fault_of_the_vm(step: Any, error: ApiError, reason: str) -> None:
+    """Else the claim would delete one VM after the other during an outage."""
+    vm = claimed_vm()
+    setup = Setup([vm], FakeBackend({"m": error}))
+    await setup.take(snapshot(a_claim(status=bound_status("m")), vm), step(vm))
+    assert setup.record.health == Health("Unable", reason, error.message)
 
 
 async def test_a_throttled_reservation_is_cancelled() -> None:

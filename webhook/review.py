@@ -4,8 +4,10 @@ In a review, a changed object is a JSON patch in base64, and a denial is a Statu
 """
 
 import base64
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 import orjson
 
@@ -22,6 +24,8 @@ OPERATIONS = ("CREATE", "UPDATE", "DELETE", "CONNECT")
 
 WARNING_LIMIT = 256
 """Maximum characters. API servers truncate longer warnings, and drop warnings after 4096 characters in total."""
+WARNINGS_LIMIT = 4096 - 2 * WARNING_LIMIT
+"""Maximum characters of all warnings of a response. The rest is for other webhooks, and for the other call of ours."""
 CAUSES_LIMIT = 1000
 
 
@@ -132,7 +136,7 @@ def to_admission_review(request: AdmissionRequest, response: AdmissionResponse) 
             body["patchType"] = "JSONPatch"
             body["patch"] = base64.b64encode(orjson.dumps(operations)).decode()
     if response.warnings:
-        body["warnings"] = [warning(text) for text in response.warnings]
+        body["warnings"] = warnings(response.warnings)
     return {"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": body}
 
 
@@ -148,6 +152,16 @@ def status(request: AdmissionRequest, response: AdmissionResponse) -> Json:
     group = request.api_version.rpartition("/")[0]
     details = {"group": group, "kind": request.kind, "name": request.name, "causes": causes}
     return {"status": "Failure", "code": code, "reason": reason, "message": message, "details": details}
+
+
+def warnings(texts: Iterable[str]) -> list[str]:
+    """The different warnings for the headers of a response. If not all fit, the last one says how many are left out."""
+    lines = list(dict.fromkeys(map(warning, texts)))
+    ends = list(accumulate(map(len, lines)))
+    if not ends or ends[-1] <= WARNINGS_LIMIT:
+        return lines
+    kept = lines[: bisect_right(ends, WARNINGS_LIMIT - WARNING_LIMIT)]
+    return [*kept, f"and {len(lines) - len(kept)} more warnings, for which the response has no room"]
 
 
 def warning(text: str) -> str:

@@ -14,7 +14,14 @@ from poolhouse.service.request_body import RequestRefused
 from tests.webhook.builders import disk, request, review, vm
 from tests.webhook.json_patch import apply
 from webhook.replica_limits import shortages
-from webhook.review import CAUSES_LIMIT, WARNING_LIMIT, AdmissionResponse, from_admission_review, to_admission_review
+from webhook.review import (
+    CAUSES_LIMIT,
+    WARNING_LIMIT,
+    WARNINGS_LIMIT,
+    AdmissionResponse,
+    from_admission_review,
+    to_admission_review,
+)
 
 VM = vm(disk())
 
@@ -113,6 +120,24 @@ def test_warnings_fit_into_a_header() -> None:
     assert len(told) <= WARNING_LIMIT
     assert told.isprintable()
     assert told.startswith("line break [31mx")
+
+
+@pytest.mark.parametrize(
+    ("number", "length", "shown", "more"),
+    [
+        pytest.param(14, 256, 14, 0, id="all fit"),
+        pytest.param(15, 256, 13, 2, id="one too many"),
+        pytest.param(3000, 300, 13, 2987, id="thousands that are cut"),
+        pytest.param(100, 35, 100, 0, id="many short ones"),
+    ],
+)
+def test_warnings_that_the_api_server_would_drop_are_counted(number: int, length: int, shown: int, more: int) -> None:
+    told = response(AdmissionResponse(warnings=tuple(f"spec[{n}]: ".ljust(length, "x") for n in range(number))))[
+        "warnings"
+    ]
+    assert sum(map(len, told)) <= WARNINGS_LIMIT
+    last = [f"and {more} more warnings, for which the response has no room"] if more else []
+    assert (len(told[:shown]), told[shown:]) == (shown, last)
 
 
 def test_a_long_warning_keeps_its_path_and_its_number() -> None:

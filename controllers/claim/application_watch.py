@@ -15,7 +15,6 @@ from controllers.warmpool.backends import Backend
 from controllers.warmpool.warm_vm import WarmVM
 from poolhouse.runtime.errors import ApiError
 from poolhouse.runtime.resource import Key
-from poolhouse.service.held_counter import HeldCounter
 
 log = logging.getLogger(__name__)
 
@@ -32,16 +31,11 @@ starts changes its status about a hundred times, so that it may happen to honest
 
 
 class ApplicationWatches:
-    def __init__(
-        self, enqueue: Callable[[Key, float], None], clock: Callable[[], float], most: int = MAX_WATCHES
-    ) -> None:
-        self._enqueue, self._clock, self._most = enqueue, clock, most
+    def __init__(self, enqueue: Callable[[Key, float], None], clock: Callable[[], float]) -> None:
+        self._enqueue, self._clock = enqueue, clock
         self._group: asyncio.TaskGroup | None = None
-        self._followed: set[str] = set()
-        """UIDs of claims"""
-        self._of_namespace = HeldCounter[str]()
-        self._silent: set[str] = set()
-        """UIDs of VMs whose agents offer no stream"""
+        self._followed: dict[str, str] = {}
+        """the namespaces of claims, by their UIDs"""
 
     async def run(self) -> NoReturn:
         """Follows applications while this process is the leader."""
@@ -51,17 +45,14 @@ class ApplicationWatches:
         finally:
             self._group = None
             self._followed.clear()
-            self._of_namespace.clear()
-            self._silent.clear()
         raise AssertionError("the group ends only with an exception")
 
     def follow(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
         """Opens a stream unless the claim has one. Each answer is the health in the record, and enqueues the claim."""
-        if self._group is None or claim.uid in self._followed or vm.uid in self._silent:
+        if self._group is None or claim.uid in self._followed or vm.uid == record.without_stream:
             return
-        if self._of_namespace[claim.namespace] < self._most - len(self._followed):
-            self._followed.add(claim.uid)
-            self._of_namespace[claim.namespace] += 1
+        if list(self._followed.values()).count(claim.namespace) < MAX_WATCHES - len(self._followed):
+            self._followed[claim.uid] = claim.namespace
             self._group.create_task(self._watch(claim, vm, backend, record), name=f"watch {claim.name}")
 
     async def _watch(self, claim: Claim, vm: WarmVM, backend: Backend, record: ClaimRecord) -> None:
@@ -80,7 +71,6 @@ class ApplicationWatches:
         except Exception:  # a claim is enqueued again in any case, and must not end the streams of all others
             log.exception("claim %s/%s: the stream of its application has failed", claim.namespace, claim.name)
         finally:
-            self._followed.discard(claim.uid)
-            self._of_namespace.release(claim.namespace)
-            if not answers and len(self._silent) < MAX_WATCHES:
-                self._silent.add(vm.uid)
+            self._followed.pop(claim.uid, None)
+            if not answers:
+                record.without_stream = vm.uid

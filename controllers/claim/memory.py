@@ -66,6 +66,8 @@ class ClaimRecord:
     """the claim's application, and the time at which it was read"""
     application_health: tuple[Health, float] | None = None
     """the health of the claim's application, and the time of the check"""
+    without_stream: str = ""
+    """the UID of the VM whose agent offers no stream of the application's health"""
     terminated_at: float | None = None
     """the time at which this process asked the agent to stop the claim's application"""
     timeline: Timeline = field(default_factory=Timeline)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from controllers.claim.application_watch import BURST, ApplicationWatches
+from controllers.claim.application_watch import BURST, MAX_WATCHES, ApplicationWatches
 from controllers.claim.memory import ClaimRecord
 from controllers.warmpool.agent import application_health
 from controllers.warmpool.backends import Health
@@ -67,10 +67,14 @@ async def test_an_agent_without_a_stream_is_not_asked_again() -> None:
     watches = ApplicationWatches(lambda key, after: None, lambda: 0.0)
     running = asyncio.ensure_future(watches.run())
     await settled()
+    record = ClaimRecord()
     for _ in range(3):
-        watches.follow(CLAIM, VM, agents, ClaimRecord())
+        watches.follow(CLAIM, VM, agents, record)
         await settled()
     assert agents.opened == 1
+    watches.follow(CLAIM, replace(VM, uid="another"), agents, record)
+    await settled()
+    assert agents.opened == 2, "another VM of the claim may have another agent"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 
@@ -110,24 +114,24 @@ async def test_an_agent_does_not_occupy_the_controllers_by_its_answers(pause: fl
 async def test_the_streams_of_a_namespace_leave_some_for_others() -> None:
     """Each of its claims may have one. An application that runs then shows its changes a period later."""
     agents = Agents()
-    watches = ApplicationWatches(lambda key, after: None, lambda: 0.0, most=6)
+    watches = ApplicationWatches(lambda key, after: None, lambda: 0.0)
     running = asyncio.ensure_future(watches.run())
     await settled()
     opened = dict[str, int]()
     for namespace in ("a", "b", "c", "d"):
         before = agents.opened
-        for number in range(9):
+        for number in range(MAX_WATCHES):
             claim = replace(CLAIM, namespace=namespace, uid=f"{namespace}-{number}")
             watches.follow(claim, VM, agents, ClaimRecord())
         await settled()
         opened[namespace] = agents.opened - before
-    assert opened == {"a": 3, "b": 2, "c": 1, "d": 0}
+    assert opened == {"a": MAX_WATCHES / 2, "b": MAX_WATCHES / 4, "c": MAX_WATCHES / 8, "d": MAX_WATCHES / 16}
     agents.answers.put_nowait(application_health({"phase": "Running"}))
     agents.answers.put_nowait(None)
     await settled()
     watches.follow(replace(CLAIM, namespace="d"), VM, agents, ClaimRecord())
     await settled()
-    assert agents.opened == 7, "a stream that ends is another one's"
+    assert agents.opened == sum(opened.values()) + 1, "a stream that ends is another one's"
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
 

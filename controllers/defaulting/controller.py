@@ -22,6 +22,7 @@ from controllers.defaulting.observe import (
     vmi_state,
 )
 from controllers.defaulting.plan import (
+    STOPS,
     FillHardware,
     KeepGuest,
     RemoveAnnotation,
@@ -94,16 +95,18 @@ class DefaultingWriter:
         count = len(undefaulted_fields(document)) - len(undefaulted_fields(filled))
         self._emit(document, "Normal", VMEvent.HARDWARE_DECIDED, f"filled {count} hardware fields: {reason}")
 
-    async def keep_guest(self, document: Json, kept: Json, reason: str) -> None:
-        """Replaces the VM if its spec differs from its guest. Raises Conflict if the VM has changed since the read."""
+    async def keep_guest(self, document: Json, kept: Json) -> Json:
+        """Replaces the VM if its spec differs from its guest. Returns the stored VM. Raises Conflict if the VM has
+        changed since the read."""
         if kept == document:
-            return
+            return document
         try:
-            await self._api.replace(VMS, kept)
+            stored = await self._api.replace(VMS, kept)
         except Invalid as error:
             self._undecided(document, f"the API server refuses the VM with the values of its guest: {error.message}")
-            return
-        self._emit(document, "Normal", VMEvent.GUEST_KEPT, f"the spec has the values of the guest now: {reason}")
+            return document
+        self._emit(document, "Normal", VMEvent.GUEST_KEPT, f"the spec has the values of the guest now: {STOPS}")
+        return stored
 
     async def remove_annotation(self, document: Json) -> None:
         await self._api.replace(VMS, with_undefaulted(document, None))
@@ -194,7 +197,8 @@ class DefaultingController:
         # The event of an unknown namespace enqueues its VMs again.
         if namespace is None or isinstance(plan(self._snapshot(known, "absent", namespace)), Wait):
             return None
-        if known.undefaulted and (pause := self._pause(key)):
+        # What a guest has must be written before its VMI is gone, and needs no defaulter.
+        if known.undefaulted and not known.stopping and (pause := self._pause(key)):
             return pause
         observed = await observe(self._api, key, self._macs)
         if observed is None:
@@ -206,10 +210,12 @@ class DefaultingController:
             case RemoveAnnotation():
                 await self._writer.remove_annotation(document)
                 return None
-            case KeepGuest(reason):
-                await self._writer.keep_guest(document, adopt(document, vmi, self._macs), reason)
+            case KeepGuest():
+                await self._writer.keep_guest(document, adopt(document, vmi, self._macs))
                 return None
             case FillHardware(reason):
+                if vmi is not None:  # the VM may start again before the defaulter answers
+                    document = await self._writer.keep_guest(document, adopt(document, vmi, self._macs))
                 return await self._fill(key, document, vmi, reason)
 
     def _snapshot(self, vm: VM, vmi: VMIState, namespace: Namespace) -> DefaultingSnapshot:

@@ -26,14 +26,17 @@ RUNNING_SECONDS = 4 * 3600.0
 
 @dataclass(frozen=True)
 class FillHardware:
+    """Copies the hardware of a guest that stops, as `KeepGuest` does, and lets the defaulter fill the other fields."""
+
     reason: str
+
+
+STOPS = "the VM stops, and KubeVirt would choose these values anew at its next start"
 
 
 @dataclass(frozen=True)
 class KeepGuest:
     """Copies the hardware of the running guest into the VM's spec, and sets no other default."""
-
-    reason: str
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ def plan(snapshot: DefaultingSnapshot) -> Action:
     if not vm.undefaulted:
         return _stop(vm.annotated, "all hardware fields are filled")
     if snapshot.ineligible == OLDER and (vm.stopping or snapshot.vmi == "finishing"):
-        return KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
+        return KeepGuest()
     if snapshot.ineligible is not None:
         return _stop(vm.annotated, snapshot.ineligible)
     if snapshot.vmi == "running":

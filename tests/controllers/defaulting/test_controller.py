@@ -147,7 +147,48 @@ async def test_a_guest_keeps_the_machine_type_that_it_ran(
     assert await reconcile_all(made) == ["web"]
     (asked,) = defaulter.asked
     assert at(asked[0], "spec", "template", "spec", "domain", "machine", "type") == machine
-    assert (defaulter.may_have_run, recorder.reasons) == (may_have_run, ["HardwareDecided"])
+    kept = ["GuestKept"] if vmi is not None else []
+    assert (defaulter.may_have_run, recorder.reasons) == (may_have_run, [*kept, "HardwareDecided"])
+
+
+@pytest.mark.parametrize("since", [pytest.param(AFTER, id="eligible"), pytest.param(BEFORE, id="older")])
+@pytest.mark.parametrize("failures", [pytest.param(0, id="the first failure"), pytest.param(5, id="a long outage")])
+async def test_a_vm_that_restarts_in_an_outage_of_the_defaulter_keeps_its_mac_address(
+    since: str, failures: int
+) -> None:
+    stored, mac = vm("web", since, created=True, printableStatus="Stopping"), "02:00:00:00:00:07"
+    network = {"networks": [{"name": "default", "pod": {}}]}
+    devices = {"interfaces": [{"name": "default", "masquerade": {}, "macAddress": mac}]}
+    stored["spec"]["template"]["spec"] = {"domain": {"devices": {}}}
+    vmi = {
+        "metadata": {"deletionTimestamp": AFTER},
+        "spec": {"domain": {"devices": devices}, **network},
+        "status": {"interfaces": [{"name": "default", "mac": mac, "infoSource": "domain"}]},
+    }
+    defaulter, recorder, written = FakeDefaulter(), FakeRecorder(), list[Json]()
+    defaulter.away = "no answer"
+
+    class StoredApi(EmptyApi):
+        async def get(self, resource: Resource, namespace: str | None, name: str) -> Json:
+            return {"virtualmachines": stored, "virtualmachineinstances": vmi}[resource.plural]
+
+        async def replace(self, resource: Resource, body: Json) -> Json:
+            written.append(body)
+            return body
+
+    made = DefaultingController(
+        StoredApi(), DefaultingWriter(StoredApi(), defaulter, recorder, seed="s"), now=lambda: 0.0
+    )
+    for _ in range(failures):
+        made.breaker = made.breaker.failed(0.0)
+    set_configuration(made, configuration())
+    set_namespace(made)
+    made.vms.change(("shop", "web"), stored)
+    again = await made.reconcile(("shop", "web"))
+    (kept,) = written
+    (nic,) = at(kept, "spec", "template", "spec", "domain", "devices", "interfaces")
+    assert (nic["macAddress"], recorder.reasons) == (mac, ["GuestKept"])
+    assert bool(again) == (since == AFTER), "the other fields follow after the outage"
 
 
 EMPTY = webhook_vm(disk("root"), annotations={UNDEFAULTED: "DefaulterUnavailable"})

@@ -26,7 +26,7 @@ from poolhouse.manifests import webhooks
 from poolhouse.runtime.resource import VMS
 from tests.builders import manifest, vm_spec
 
-KEPT = KeepGuest("the VM stops, and KubeVirt would choose these values anew at its next start")
+KEPT = KeepGuest()
 
 
 def snapshot(vmi: VMIState = "absent", *, ineligible: str | None = None, **known: Any) -> DefaultingSnapshot:

@@ -152,7 +152,7 @@ class LeaderElector:
             )
 
     async def _acquire(self) -> None:
-        pauses = Backoff(self._retry_seconds, max(self._retry_seconds, 15.0))
+        pauses = Backoff(self._retry_seconds, self._renew_deadline_seconds)
         failures = 0
         while True:
             try:

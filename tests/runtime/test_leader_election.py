@@ -7,6 +7,7 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -424,6 +425,19 @@ async def test_waiting_for_a_lease_sends_few_requests(server: Server, leases: Le
         await asyncio.sleep(300)
         asked = [request for request in server.requests if request.headers["user-agent"] == "b"]
         assert len(asked) < 40
+
+
+async def test_a_candidate_leads_soon_after_a_long_outage(leases: Leases, apis: Any) -> None:
+    asked: list[float] = []
+
+    async def fail(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+        asked.append(asyncio.get_running_loop().time())
+        await refuse(request, serve)
+
+    leases.faults = {"a": fail}
+    async with holding(await lease_of(apis, "a", 8, 5, 1), Work("a", [])):
+        await asyncio.sleep(120)
+    assert max(later - earlier for earlier, later in pairwise(asked)) < 5.1
 
 
 async def test_contradicting_times_are_refused(leases: Leases, apis: Any) -> None:

@@ -39,6 +39,7 @@ from poolhouse.api.kinds.vm_documents import (
 from poolhouse.runtime.circuit_breaker import CircuitBreaker
 from poolhouse.runtime.errors import ApiError
 from poolhouse.service.cpu_lane import compute, is_costly
+from webhook.api_errors import cause_of
 from webhook.reasons import AdmissionReason, FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, denied_or_tolerated
 
@@ -166,7 +167,7 @@ class DefaultingHandler:
             async with asyncio.timeout(self._budget_seconds):
                 vmi = await self._find_vmi(request.namespace, request.name)
         except (ApiError, TimeoutError) as error:
-            log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, error)
+            log.warning("VMI %s/%s cannot be read: %s", request.namespace, request.name, cause_of(error))
             return AdmissionResponse(reason=AdmissionReason.SKIPPED)
         return await compute(with_hardware_of, request, vmi, self._macs)
 

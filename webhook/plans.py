@@ -51,7 +51,7 @@ class PlanClient:
                     return _unknown(f"the controllers answered {answer.status}")
                 found = PlanResponse.model_validate_json(await answer.read())
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            log.info("no plan from %s: %s", url, error or "no answer in time")
+            log.info("no plan from %s: %s", url, str(error) or "no answer in time")
             return _unknown("the controllers gave no answer")
         except ValueError as error:
             log.warning("no plan from %s: %s", url, error)

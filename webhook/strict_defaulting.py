@@ -18,6 +18,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.runtime.errors import ApiError
 from poolhouse.service.cpu_lane import compute
 from webhook.admission import AdmissionHandler
+from webhook.api_errors import cause_of
 from webhook.defaulting import is_vmi_of_vm
 from webhook.reasons import FailOpenReason
 from webhook.review import AdmissionRequest, AdmissionResponse, annotations_of
@@ -77,7 +78,7 @@ class StrictDefaulting:
             async with asyncio.timeout(NAMESPACE_SECONDS):
                 annotations = annotations_of(await self._read_namespace(namespace))
         except (ApiError, TimeoutError) as error:
-            log.warning("strict defaulting: the namespace %s cannot be read: %s", namespace, error or "no answer")
+            log.warning("strict defaulting: the namespace %s cannot be read: %s", namespace, cause_of(error))
             return ""
         # Another spelling, such as `yes`, means the same: who writes it wants no VM without defaults.
         is_strict = annotations.get(meta.STRICT_DEFAULTING, "").strip().lower() not in ("", "false")

@@ -88,7 +88,7 @@ async def read_page(api: Api, cluster: Cluster, service: str, server: str | None
             ) as answer:
                 text = await answer.text()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(f"{url} does not answer: {error or 'timeout'}") from None
+            raise Unreachable(f"{url} does not answer: {str(error) or 'timeout'}") from None
     if answer.status != 200:
         raise Failed(f"{url} answers {answer.status}: {_problem(text)}")
     return text

@@ -94,6 +94,14 @@ async def test_the_installation_or_the_namespace_asks_for_it(
     assert refused or response.reason is FailOpenReason.DEFAULTER_UNAVAILABLE
 
 
+async def test_the_log_says_why_a_namespace_is_not_read(caplog: pytest.LogCaptureFixture) -> None:
+    async def read(name: str) -> Json:
+        raise TimeoutError
+
+    await StrictDefaulting(defaulting(away=True), read, everywhere=False).handle(request(vm(disk())))
+    assert "cannot be read: no answer in time" in caplog.text
+
+
 async def test_a_vm_that_gets_its_defaults_is_stored() -> None:
     response = await decide(request(vm(disk())), away=False)
     assert (response.problems, response.reason) == ((), None)

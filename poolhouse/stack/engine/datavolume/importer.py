@@ -217,7 +217,7 @@ class QemuImgImporter:
             async with aiohttp.ClientSession(timeout=timeout) as session:
                 await fetch(session, url, download, job, data_volume)
         except (aiohttp.ClientConnectorError, aiohttp.InvalidURL, aiohttp.ConnectionTimeoutError) as error:
-            raise SourceUnreachable(f"{url} cannot be reached: {error or 'no answer in time'}") from error
+            raise SourceUnreachable(f"{url} cannot be reached: {str(error) or 'no answer in time'}") from error
         if self._uid is not None:
             os.chown(download, self._uid, -1)
         await self._convert(download, path, size)

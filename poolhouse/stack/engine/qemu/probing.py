@@ -86,7 +86,7 @@ async def _get(port: int, probe: Probe) -> str:
         ):
             found = answer.status
     except (aiohttp.ClientError, OSError) as error:
-        return f"Get {scheme}://10.0.2.15:{probe.port}{path}: {error or type(error).__name__}"
+        return f"Get {scheme}://10.0.2.15:{probe.port}{path}: {str(error) or type(error).__name__}"
     return "" if 200 <= found < 400 else f"HTTP probe failed with statuscode: {found}"
 
 

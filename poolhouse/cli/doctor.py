@@ -11,7 +11,7 @@ import click
 from poolhouse.api.apimachinery.counting import count_noun
 from poolhouse.cli.cluster import Cluster, cluster_options, stack_of
 from poolhouse.cli.output import Failed, echo, is_structured, output_option, print_structured, style
-from poolhouse.cli.service_facts import brief_checks, observe, observe_installation
+from poolhouse.cli.service_facts import brief_checks, observe, observe_installation, require_answer
 from poolhouse.cli.service_health import Check, Verdict, failed, judge, summarize
 from poolhouse.service.terminal import Styled, escaped
 
@@ -46,6 +46,7 @@ async def check(api: Api, cluster: Cluster) -> list[Check]:
     from poolhouse.cli.installation import judge_installation
 
     facts = await observe(api, cluster.namespace, cluster.timeout_seconds, stack_of(cluster.kubeconfig))
+    require_answer(facts.lease)  # unlike the version, a Lease comes from etcd
     installation = await observe_installation(api, facts.home, cluster.timeout_seconds)
     return [*judge(facts), *judge_installation(facts, installation)]
 

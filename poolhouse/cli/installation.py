@@ -14,7 +14,7 @@ from poolhouse.api.kinds.documentation import BACKUP, CERTIFICATES, EMERGENCY, E
 from poolhouse.api.kinds.kind import Kind
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings, choose
 from poolhouse.api.kubevirt.versions import NEWEST, OLDEST, Release, dotted, parse_release
-from poolhouse.cli.service_health import Check, Facts, Seen, is_ours, restart_stack, webhook
+from poolhouse.cli.service_health import Check, Facts, Seen, cannot, is_ours, restart_stack, restore_trust, webhook
 from poolhouse.runtime.errors import ApiError, WebhookFailed
 
 OLDEST_KUBERNETES: Release = (1, 31)
@@ -47,9 +47,9 @@ def judge_installation(facts: Facts, installation: Installation) -> list[Check]:
 def certificates(facts: Facts, installation: Installation) -> Check:
     if "x509" in webhook(facts).message:
         message = "the API server does not trust the webhook's certificate"
-        return Check("certificates", "failed", message, "start a controller, which repairs it in seconds", ERRORS)
+        return Check("certificates", "failed", message, restore_trust(facts), ERRORS)
     if isinstance(installation.configurations, ApiError):
-        hidden = "you may not list webhook configurations, which show when certificates end"
+        hidden = cannot("list webhook configurations, which show when certificates end", installation.configurations)
         if webhook(facts).verdict == "ok":
             return Check("certificates", "ok", f"the API server trusts the webhook's certificate; {hidden}")
         return Check("certificates", "unknown", hidden)
@@ -61,7 +61,7 @@ def certificates(facts: Facts, installation: Installation) -> Check:
     for names, what in ((damaged, "no usable CA bundle"), (past, "a CA bundle that is not valid now")):
         if names:
             message = f"webhooks have {what}: {join_first(names)}"
-            return Check("certificates", "failed", message, "start a controller, which repairs it", CERTIFICATES)
+            return Check("certificates", "failed", message, restore_trust(facts), CERTIFICATES)
     end = min(validity[1] for validity in bundles.values() if validity)
     message = f"the CA bundles of {count_noun(len(bundles), 'webhook')} are valid until {format_time(end)}"
     return Check("certificates", "ok", message)
@@ -102,7 +102,7 @@ def _kubevirt(installation: Installation) -> Iterator[tuple[bool, str]]:
 def _poolhouse(installation: Installation) -> Iterator[tuple[bool, str]]:
     own = f"this command is Poolhouse {installation.version}"
     if isinstance(installation.deployments, ApiError):
-        yield False, f"{own}; you may not see the versions of the services"
+        yield False, f"{own}; {cannot('see the versions of the services', installation.deployments)}"
         return
     label = "app.kubernetes.io/version"
     found = sorted({v for each in installation.deployments if (v := at(each, "metadata", "labels", label))})
@@ -208,7 +208,7 @@ def other_webhooks(facts: Facts, installation: Installation) -> Check:
             remedy = "repair the component of this webhook, or let its configuration leave KubeVirt's objects out"
             return Check("other-webhooks", "failed", message, remedy, EMERGENCY)
     if isinstance(installation.configurations, ApiError):
-        return Check("other-webhooks", "unknown", "you may not list webhook configurations")
+        return Check("other-webhooks", "unknown", cannot("list webhook configurations", installation.configurations))
     found = sorted(set(asked_too(installation.configurations)))
     if not found:
         return Check("other-webhooks", "ok", "no webhook of another component is asked about VMs or Poolhouse's kinds")

@@ -55,12 +55,12 @@ async def observe(api: Api, namespace: str, seconds: float, stack: Path | None =
     return Facts(namespace, home, now, claim, vm, lease, str(stack or ""))
 
 
-async def seen(answer: Awaitable[T], seconds: float) -> Seen[T]:
+async def seen(answer: Awaitable[T], seconds: float, call: str = "") -> Seen[T]:
     try:
         async with asyncio.timeout(seconds):
             return await answer
     except TimeoutError:
-        return Unreachable(f"no answer within {seconds:g} s", reason="Timeout")
+        return Unreachable(f"no answer within {seconds:g} s", call=call)
     except ApiError as error:
         return error
 
@@ -93,7 +93,7 @@ def _object(resource: Resource, namespace: str, spec: Json) -> Json:
 async def _lease(api: Api, seconds: float) -> tuple[str, Seen[Json], datetime]:
     """Poolhouse's namespace, the Lease of its controllers, and when it was read. If the Lease is not in the usual
     namespace, the webhook configurations say where the services are, to users who may read them."""
-    found = await seen(api.get(LEASES, meta.NAMESPACE, meta.CONTROLLERS), seconds)
+    found = await seen(api.get(LEASES, meta.NAMESPACE, meta.CONTROLLERS), seconds, f"GET Lease {meta.CONTROLLERS}")
     if isinstance(found, NotFound):
         configurations = await seen(api.list(CONFIGURATIONS[0], label_selector=meta.OURS), seconds)
         home = None if isinstance(configurations, ApiError) else _home(configurations[0])
@@ -107,14 +107,16 @@ def _home(configurations: Sequence[Json]) -> str | None:
     return next((each for each in found if isinstance(each, str)), None)
 
 
-async def observe_installation(api: Api, home: str, seconds: float) -> Installation:
+def require_answer(answer: Seen[Json]) -> None:
     """Raises the error of an API server that does not answer, or does not accept the credentials."""
+    if isinstance(answer, Unauthorized | Unreachable | Unavailable | Throttled):
+        raise answer
+
+
+async def observe_installation(api: Api, home: str, seconds: float) -> Installation:
     from poolhouse.cli.installation import API_VERSIONS, Installation, unserved_kinds
 
     kubernetes = await seen(api.request("GET", "/version"), seconds)
-    no_answer = Unauthorized | Unreachable | Unavailable | Throttled
-    if isinstance(kubernetes, no_answer):
-        raise kubernetes
     kubevirts, deployments, configurations = await asyncio.gather(
         seen(_list(api, KUBEVIRTS), seconds),
         seen(_list(api, DEPLOYMENTS, home, meta.OURS), seconds),

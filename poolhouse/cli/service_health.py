@@ -114,7 +114,7 @@ def webhook(facts: Facts) -> Check:
     match facts.claim:
         case WebhookFailed() as error if is_ours(error.webhook):
             return _webhook_down(facts, error.cause)
-        case Unreachable() as error:
+        case Unreachable() as error if not isinstance(facts.lease, Unreachable):
             return _webhook_down(facts, error.message)
         case ApiError() as error if not _was_asked(error):
             return _not_asked("webhook", facts, error)
@@ -146,13 +146,17 @@ def restart_stack(directory: str) -> str:
     return f"restart the stack, which writes them again: {again}"
 
 
+def restore_trust(facts: Facts) -> str:
+    return restart_stack(facts.stack) if facts.stack else "start a controller, which repairs it in seconds"
+
+
 def _webhook_down(facts: Facts, cause: str) -> Check:
     remedy = (
         f"{_pods(facts, 'webhook')}; until it answers, changes of specs of Poolhouse are refused, and VMs are stored "
         "without defaults. Running VMs, scaling and deletions are not affected"
     )
     if "x509" in cause or "tls" in cause:
-        remedy = "the API server does not trust the webhook's certificate: a running controller repairs it in seconds"
+        remedy = f"the API server does not trust the webhook's certificate: {restore_trust(facts)}"
     return Check("webhook", "failed", f"a dry run by the API server fails: {cause}", remedy, ERRORS)
 
 
@@ -212,7 +216,13 @@ def _not_asked(name: str, facts: Facts, error: ApiError) -> Check:
     if isinstance(error, Forbidden) and (found := NO_RIGHT.search(error.message)):
         message = f"you may not create {found['resource']} in namespace {facts.namespace}, so it was not asked"
         return Check(name, "unknown", f"{message}; choose a namespace of yours with -n")
-    return Check(name, "unknown", f"the API server refused a dry run in namespace {facts.namespace}: {error.message}")
+    did = "did not answer" if isinstance(error, Unreachable) else "refused"
+    return Check(name, "unknown", f"the API server {did} a dry run in namespace {facts.namespace}: {error.message}")
+
+
+def cannot(do: str, error: ApiError) -> str:
+    """Why the user does not see something."""
+    return f"you may not {do}" if isinstance(error, Forbidden) else f"cannot {do}: {error.message}"
 
 
 CHECKS: tuple[Callable[[Facts], Check], ...] = (webhook, defaulter, controllers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,12 +25,14 @@ from poolhouse.cli.installation import (
     other_webhooks,
     versions,
 )
-from poolhouse.cli.service_facts import observe_installation
-from poolhouse.runtime.errors import Forbidden, Unauthorized, Unavailable
+from poolhouse.cli.service_facts import observe, observe_installation, require_answer
+from poolhouse.cli.service_health import webhook
+from poolhouse.runtime.errors import ApiError, Forbidden, Unauthorized, Unavailable, Unreachable
 from tests.cli.test_service_health import WELL, down, facts
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 HIDDEN = Forbidden("no", status=403)
+BUSY = Unavailable("busy", status=500)
 VALID = (datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 2, 1, tzinfo=UTC))
 PAST = (datetime(2025, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, tzinfo=UTC))
 SERVED: dict[str, Any] = {
@@ -113,6 +116,16 @@ def test_ca_bundles(validities: Any, verdict: str, said: str) -> None:
 def test_a_certificate_that_the_api_server_does_not_trust_is_named() -> None:
     broken = facts(claim=down("pools.poolhouse.dev", "x509: certificate signed by unknown authority"))
     assert certificates(broken, GOOD).verdict == "failed"
+    for check in (webhook(broken), certificates(broken, GOOD)):
+        assert "start a controller" in check.remedy
+    for check in (webhook(replace(broken, stack="/tmp/a")), certificates(replace(broken, stack="/tmp/a"), GOOD)):
+        assert "`poolhouse up --dir /tmp/a`" in check.remedy, "no controller of a stack writes the CA bundles"
+
+
+def test_what_the_api_server_does_not_answer_is_no_missing_right() -> None:
+    lost = installation(configurations=BUSY, deployments=BUSY)
+    said = [check(facts(claim=BUSY), lost).message for check in (certificates, versions, other_webhooks)]
+    assert all("busy" in each and "may not" not in each for each in said), said
 
 
 @pytest.mark.parametrize(
@@ -265,10 +278,32 @@ def test_a_webhook_of_others_that_is_down_is_named() -> None:
     assert other_webhooks(facts(vm=HIDDEN), refused).verdict == "unknown"
 
 
-async def test_credentials_that_are_not_accepted_are_no_outage() -> None:
+@pytest.mark.parametrize("answer", [Unauthorized("Unauthorized", status=401), BUSY])
+async def test_credentials_or_an_etcd_that_fail_are_no_outage_of_poolhouse(answer: ApiError) -> None:
     class Refusing:
-        async def request(self, *call: str) -> Any:
-            raise Unauthorized("Unauthorized", status=401)
+        def now(self) -> datetime:
+            return VALID[0]
 
-    with pytest.raises(Unauthorized):
-        await observe_installation(Refusing(), "poolhouse-system", 1.0)
+        async def get(self, *call: Any, **options: Any) -> Any:
+            raise answer
+
+        create = get
+
+    found = await observe(Refusing(), "team", 1.0)
+    with pytest.raises(type(answer)):
+        require_answer(found.lease)
+
+
+async def test_an_api_server_that_hangs_has_a_call_so_that_no_command_blames_the_kubeconfig() -> None:
+    class Hanging:
+        def now(self) -> datetime:
+            return VALID[0]
+
+        async def get(self, *call: Any, **options: Any) -> Any:
+            await asyncio.Event().wait()
+
+        create = get
+
+    found = await observe(Hanging(), "team", 0.0)
+    with pytest.raises(Unreachable, match=r"GET Lease poolhouse-controllers: no answer within 0 s"):
+        require_answer(found.lease)

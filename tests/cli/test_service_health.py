@@ -137,6 +137,13 @@ def test_a_dry_run_of_a_claim_shows_whether_the_webhook_answers(answer: Any, ver
     assert (found.verdict, said in found.message) == (verdict, True), found.message
 
 
+def test_an_api_server_that_does_not_answer_is_no_outage_of_the_webhook() -> None:
+    silent = Unreachable("no answer within 5 s")
+    found = judge(facts(claim=silent, vm=silent, lease=silent))
+    assert [each.verdict for each in found] == ["unknown"] * 3
+    assert found[0].message == "the API server did not answer a dry run in namespace team: no answer within 5 s"
+
+
 @pytest.mark.parametrize(
     ("changes", "verdict", "said"),
     [

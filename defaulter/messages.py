@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetJsonSchemaHandler
+from pydantic_core import CoreSchema
 
 from defaulter.nodes import CPUs, MachineTypes
+from poolhouse.api.apimachinery.docstrings import docstrings_of
 from poolhouse.api.apimachinery.problem import Problem
 from poolhouse.api.apimachinery.unstructured import Json
-
-if TYPE_CHECKING:
-    pass
-
 
 API_VERSION: Literal["poolhouse.dev/v1alpha1"] = "poolhouse.dev/v1alpha1"
 DEFAULTS_PATH = "/apis/vms/defaults"
@@ -21,7 +19,16 @@ TENANT_HEADER = "Poolhouse-Tenant"
 
 
 class _Message(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, use_attribute_docstrings=True)
+    # Every service and most commands import the messages, and few use them: what costs time is done at the first use.
+    model_config = ConfigDict(frozen=True, extra="ignore", populate_by_name=True, defer_build=True)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: CoreSchema, handler: GetJsonSchemaHandler) -> Json:
+        schema = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, text in docstrings_of(cls).items():
+            properties[cls.model_fields[name].alias or name].setdefault("description", text)
+        return schema
 
 
 class Problems(_Message):

@@ -28,6 +28,8 @@ CPU_FEATURE_LABELS = ("cpu-feature.node.kubevirt.io/", "host-model-required-feat
 
 @dataclass(frozen=True)
 class MachineTypes:
+    __pydantic_config__ = {"use_attribute_docstrings": True}  # noqa: RUF012 (pydantic reads it from the class)
+
     everywhere: frozenset[str]
     """types that all nodes of an architecture can run"""
     somewhere: frozenset[str]

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from poolhouse.service import certificates
 from poolhouse.service.certificates import KeyPair, PublishedCA, certificate_renewal_due, new_server_certificate
 from poolhouse.service.certwatcher import write_atomically
-from poolhouse.stack.engine.virt_api import FRONT_PROXY
+from poolhouse.stack.engine.resources import FRONT_PROXY
 
 log = logging.getLogger(__name__)
 

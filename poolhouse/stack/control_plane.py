@@ -10,7 +10,7 @@ from poolhouse.service.certwatcher import write_atomically
 from poolhouse.stack.binaries import SCHEDULER, Programs
 from poolhouse.stack.certificates import KUBELET_CLIENT, WEBHOOK_CLIENT
 from poolhouse.stack.components import Component, HttpProbe, SocketProbe
-from poolhouse.stack.engine.virt_api import FRONT_PROXY
+from poolhouse.stack.engine.resources import FRONT_PROXY
 from poolhouse.stack.paths import StackPaths
 
 # Without the PVC protection controller, deleted PVCs would keep their finalizer and never disappear.

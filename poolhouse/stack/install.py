@@ -28,8 +28,7 @@ from poolhouse.stack.certificates import KUBELET_CLIENT
 from poolhouse.stack.components import StackError
 from poolhouse.stack.engine.admission import data_volumes
 from poolhouse.stack.engine.admission import server as admission
-from poolhouse.stack.engine.resources import NODE_NAMES, find_condition
-from poolhouse.stack.engine.virt_api import GROUP, KUBEVIRT_USER
+from poolhouse.stack.engine.resources import KUBEVIRT_USER, NODE_NAMES, SUBRESOURCE_GROUP, find_condition
 from poolhouse.stack.engine.vm.subresources import VERBS
 from poolhouse.stack.services import ACCOUNTS
 
@@ -268,7 +267,7 @@ def _subresources(port: int, bundle: bytes) -> list[Json]:
             "kind": "APIService",
             "metadata": {"name": SUBRESOURCES, "labels": labels},
             "spec": {
-                "group": "subresources.kubevirt.io",
+                "group": SUBRESOURCE_GROUP,
                 "version": "v1",
                 "service": {**service, "port": port},
                 "caBundle": base64.b64encode(bundle).decode(),
@@ -311,10 +310,10 @@ def kubevirt_roles() -> list[Json]:
         see_migrations,
         _rule(DATA_VOLUME.group, (DATA_VOLUME.plural,), ALL_VERBS),
         _rule(VM_SNAPSHOT.group, snapshots, ALL_VERBS),
-        _rule(GROUP, (each for each in subresources if each not in migrations), ("update",)),
+        _rule(SUBRESOURCE_GROUP, (each for each in subresources if each not in migrations), ("update",)),
     ]
     edit = [*admin, _rule(VM.group, (KUBEVIRT.plural,), ("get", "list"))]
-    migrate = [_rule(VM.group, (VMI_MIGRATION.plural,), ALL_VERBS), _rule(GROUP, migrations, ("update",))]
+    migrate = [_rule(VM.group, (VMI_MIGRATION.plural,), ALL_VERBS), _rule(SUBRESOURCE_GROUP, migrations, ("update",))]
     aggregated = [
         _role(name, rules, {f"rbac.authorization.k8s.io/aggregate-to-{name}": "true"})
         for name, rules in (("view", view), ("edit", edit), ("admin", admin))

@@ -9,6 +9,7 @@ from poolhouse.api.apimachinery.timestamps import format_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds.kubevirt import DATA_SOURCE, DATA_VOLUME, VMI_MIGRATION
 from poolhouse.api.kinds.kubevirt_snapshots import VM_RESTORE, VM_SNAPSHOT, VM_SNAPSHOT_CONTENT
+from poolhouse.manifests.rbac import service_account_user
 from poolhouse.runtime.resource import PVCS, VMIS, Resource
 
 MIGRATIONS = Resource.of(VMI_MIGRATION)
@@ -18,6 +19,11 @@ SNAPSHOTS = Resource.of(VM_SNAPSHOT)
 SNAPSHOT_CONTENTS = Resource.of(VM_SNAPSHOT_CONTENT)
 RESTORES = Resource.of(VM_RESTORE)
 
+SUBRESOURCE_GROUP = "subresources.kubevirt.io"
+KUBEVIRT_USER = service_account_user("engine")
+"""the user whose writes count as KubeVirt's own"""
+FRONT_PROXY = "poolhouse-front-proxy"
+"""common name of the certificate with which the API server calls the engine"""
 NODE_NAMES = ("node-1", "node-2")
 
 # Finalizers of KubeVirt.

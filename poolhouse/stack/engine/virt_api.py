@@ -13,7 +13,6 @@ from prometheus_client import CollectorRegistry
 
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kubevirt.cluster_settings import ClusterSettings
-from poolhouse.manifests.rbac import service_account_user
 from poolhouse.runtime.api import Api, find
 from poolhouse.runtime.errors import ApiError, Conflict
 from poolhouse.runtime.resource import VMIS, VMS, Key
@@ -25,17 +24,14 @@ from poolhouse.stack.engine.admission import evictions
 from poolhouse.stack.engine.admission import server as admission
 from poolhouse.stack.engine.hypervisor import Hypervisor, HypervisorRefused, Stream
 from poolhouse.stack.engine.objects import VMI
-from poolhouse.stack.engine.resources import MIGRATIONS
+from poolhouse.stack.engine.resources import FRONT_PROXY, KUBEVIRT_USER, MIGRATIONS, SUBRESOURCE_GROUP
 from poolhouse.stack.engine.streams import PROTOCOL, STREAMS, check_stream, relay
 from poolhouse.stack.engine.vm import subresources
 from poolhouse.stack.engine.vm.subresources import SUCCESS_CODES, UNREADABLE_BODY, VERBS, StatusError
 
-GROUP, VERSION = "subresources.kubevirt.io", "v1"
+GROUP, VERSION = SUBRESOURCE_GROUP, "v1"
 BASE = f"/apis/{GROUP}/{VERSION}"
 BODY_LIMIT_BYTES = 1 << 20
-KUBEVIRT_USER = service_account_user("engine")
-"""the user whose writes count as KubeVirt's own"""
-FRONT_PROXY = "poolhouse-front-proxy"
 RELEASE = dict.fromkeys(
     ("gitCommit", "gitTreeState", "buildDate", "goVersion", "compiler", "platform"), "embedded engine"
 ) | {"gitVersion": installation.VERSION}

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shlex
 import shutil
-import signal
 import socket
 import subprocess
 import sys
@@ -26,6 +25,7 @@ from poolhouse.cli.live import StatusLine
 from poolhouse.cli.output import Failed, Unreachable, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import CLAIM, WARM_POOL, Duration, WaitingCommand, qualified_name
 from poolhouse.cli.release import release_or_warn
+from poolhouse.service.signals import exit_at_signals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -86,7 +86,7 @@ def claim(
     """Claim a warm VM. If the pool has none, --on-empty decides.
 
     NAME is the name of the claim; the default is a random name. Delete or `release` the claim to give the VM back.
-    While the claim waits, the command says why. Ctrl-C and SIGTERM then release it, unless --keep is given.
+    While the claim waits, the command says why. Ctrl-C, SIGTERM and SIGHUP then release it, unless --keep is given.
     Exits with 1 if the claim fails, with 3 after --timeout, with 130 or 143 if it is interrupted. With --exec or --rm,
     the exit code is that of the command or the login: `claim --ssh ci --rm --exec "make test"`.
     """
@@ -102,7 +102,7 @@ def claim(
     wait_seconds = seconds if wait else None
     abandoned = release_after
     if release_after:  # a job of a CI system is cancelled by SIGTERM
-        signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+        exit_at_signals()
     try:
         try:
             status = cluster.run(lambda api: new.create(api, wait_seconds)).get("status") or {}

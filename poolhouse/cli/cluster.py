@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import signal
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -24,6 +23,7 @@ from poolhouse.cli.kubeconfig import Kubeconfig, find_kubeconfig
 from poolhouse.cli.output import Failed, Unreachable, echo
 from poolhouse.cli.parameters import Duration
 from poolhouse.runtime.resource import Resource
+from poolhouse.service.signals import ending_signals, received
 
 if TYPE_CHECKING:
     from poolhouse.runtime.api import Api
@@ -84,7 +84,7 @@ class Cluster:
 
     def run(self, work: Callable[[Api], Awaitable[T]]) -> T:
         """Runs `work` with a connection. The command exits with 1 after an API error, with 3 without a response. After
-        SIGTERM, as after Ctrl-C, `work` is cancelled, so that it deletes what it has created."""
+        SIGTERM or SIGHUP, as after Ctrl-C, `work` is cancelled, so that it deletes what it has created."""
         return asyncio.run(_until_terminated(self._run(work)))
 
     async def _run(self, work: Callable[[Api], Awaitable[T]]) -> T:
@@ -141,27 +141,28 @@ async def tell_if_late(work: Awaitable[T], seconds: float, tell: Callable[[], No
 
 
 async def _until_terminated(work: Coroutine[Any, Any, T]) -> T:
-    """Cancels the work at SIGTERM, and exits with 143. A command's own handler of the signal stays."""
-    task = asyncio.ensure_future(work)
-    own = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    terminated = False
+    """Cancels the work at SIGTERM and SIGHUP, and exits with 143 or 129. A command's own handlers of them stay."""
+    task, loop = asyncio.ensure_future(work), asyncio.get_running_loop()
+    own = ending_signals() if threading.current_thread() is threading.main_thread() else ()
+    terminated_by = 0
 
-    def terminate() -> None:
-        nonlocal terminated
-        terminated = True
+    def terminate(number: int) -> None:
+        nonlocal terminated_by
+        terminated_by = number
+        received(number)
         task.cancel()
 
-    if own:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    for each in own:
+        loop.add_signal_handler(each, terminate, each)
     try:
         return await task
     except asyncio.CancelledError:
-        if terminated:
-            raise SystemExit(128 + signal.SIGTERM) from None
+        if terminated_by:
+            raise SystemExit(128 + terminated_by) from None
         raise
     finally:
-        if own:
-            asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)
+        for each in own:
+            loop.remove_signal_handler(each)
 
 
 def with_namespace(error: ApiError) -> str:

@@ -27,7 +27,7 @@ CODES = (
     ("1", "the request was refused, or failed"),
     ("2", "invalid command line"),
     ("3", "no answer in time; the outcome may be unknown"),
-    ("130, 143", "ended by Ctrl-C (SIGINT) or SIGTERM"),
+    ("129, 130, 143", "ended by SIGHUP, Ctrl-C (SIGINT) or SIGTERM"),
 )
 ENVIRONMENT = (
     ("KUBECONFIG", "kubeconfigs, separated by colons. Default: ~/.kube/config."),

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -174,12 +175,14 @@ def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:
-    """Runs this command again in a process without a terminal, and waits until the stack is ready."""
+    """Runs this command again in a process without a terminal, and waits until the stack is ready. That process goes on
+    if the terminal of this one is closed."""
     log = paths.log(DETACHED_LOG)
     arguments = [argument for argument in sys.argv[1:] if argument != "--detach"]
     with paths.writing():
         paths.create()
         log.touch(mode=0o600)
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with log.open("ab") as file:
         shown = file.tell()
         child = subprocess.Popen(
@@ -198,7 +201,7 @@ def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:
             if report is not None and report.pid == child.pid and report.phase == "ready":
                 return
             time.sleep(0.1)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):
         child.terminate()
         child.wait()
         raise

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +17,7 @@ import yaml
 from poolhouse.manifests import rbac
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Unreachable
+from poolhouse.service.signals import STDOUT, discard, exit_at_signals, received
 from poolhouse.stack import identities, install, prerequisites, services
 from poolhouse.stack.binaries import PROGRAMS, SCHEDULER, Programs, find_programs, link_kubectl
 from poolhouse.stack.certificates import CERTIFICATE_LIFE, CertificateManager, prepare_cluster_certificates
@@ -68,8 +69,8 @@ def run(
     watch: WithApi | None = None,
     progress: Callable[[int, int], None] = lambda ready, total: None,
 ) -> None:
-    """Runs the stack until SIGINT or SIGTERM, and ends all its processes before it returns. Calls `watch` when the
-    stack is ready, and `progress` with the numbers of ready and of all components after each change. Raises
+    """Runs the stack until SIGINT, SIGTERM or SIGHUP, and ends all its processes before it returns. Calls `watch` when
+    the stack is ready, and `progress` with the numbers of ready and of all components after each change. Raises
     `StackError`."""
     # Unprivileged workers read files of this process. What nobody else may read gets a mode of its own.
     os.umask(0o022)
@@ -80,7 +81,7 @@ def run(
         paths.create()
         paths.lock.touch(mode=0o600)
         prerequisites.check_disk_space(paths.dir)
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    ends = (signal.SIGINT, *exit_at_signals())
     with hold(paths.lock):
         for process in clean_up(paths):
             echo(f"ended a process of an earlier run: {process.pid} {process.command[:80]}")
@@ -94,7 +95,7 @@ def run(
             with paths.writing():
                 paths.prepare(services.worker_uid())
                 stack = Stack(options, programs, status, echo, progress)
-            asyncio.run(stack.run(watch))
+            asyncio.run(stack.run(watch, ends))
         except StackError as error:
             broken = with_full_disk(str(error), paths)
             status.set_phase("broken", broken)
@@ -139,22 +140,26 @@ class Stack:
             changed=self._component_changed,
         )
 
-    async def run(self, watch: WithApi | None) -> None:
+    async def run(self, watch: WithApi | None, ends: Iterable[signal.Signals]) -> None:
         loop = asyncio.get_running_loop()
         running = asyncio.create_task(self._run(watch))
         signals = 0
 
-        def stop() -> None:
+        def stop(number: signal.Signals) -> None:
             nonlocal signals
             signals += 1
-            if signals == 1:
-                self._echo("stopping")
-                running.cancel()
-            else:
+            if signals > 1:
                 self._supervisor.kill()
+                return
+            running.cancel()
+            received(number)
+            try:
+                self._echo("stopping")
+            except OSError:  # Ctrl-C has also ended the reader of `poolhouse up | tee log`
+                discard(STDOUT)
 
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, stop)
+        for number in ends:
+            loop.add_signal_handler(number, stop, number)
         try:
             await running
         except asyncio.CancelledError:

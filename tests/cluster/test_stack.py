@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import pty
 import signal
 import ssl
 import subprocess
@@ -41,6 +42,14 @@ EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples/pool.yaml"
 CONTROL_PLANE_ONLY = [
     option for name in ("webhook", "defaulter", "controllers", "engine") for option in ("--without", name)
 ]
+
+START = """
+import os, sys
+if sys.argv[1]:
+    os.open(sys.argv[1], os.O_RDWR)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+"""starts a program with the terminal, if there is one"""
 
 
 def poolhouse(*arguments: str, expect: int = 0) -> str:
@@ -279,6 +288,42 @@ async def _machines(api: Api) -> tuple[list[dict[str, Any]], bool]:
     except Exception:
         return [], False  # the API server is on its way
     return machines, all(machine.get("status", {}).get("ready") for machine in machines)
+
+
+@pytest.mark.parametrize("closed", ["terminal", "pipe"])
+def test_a_stack_stops_when_nobody_reads_its_output(tmp_path: Path, closed: str) -> None:
+    """When its terminal is closed, and at the Ctrl-C that has ended the reader of `poolhouse up | tee log`."""
+    paths = StackPaths(tmp_path / "stack")
+    reader, writer = pty.openpty() if closed == "terminal" else os.pipe()
+    command = ("poolhouse.cli.main", "up", "--dir", str(paths.dir), *CONTROL_PLANE_ONLY)
+    process = subprocess.Popen(
+        # A session's leader gets a terminal by opening it.
+        [
+            sys.executable,
+            "-c",
+            START,
+            os.ttyname(writer) if closed == "terminal" else "",
+            sys.executable,
+            "-m",
+            *command,
+        ],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        env={**os.environ, "TERM": "dumb"},  # nobody reads a progress bar here
+    )
+    os.close(writer)
+    try:
+        until(lambda: status(paths), lambda found: found.get("phase") == "ready")
+        os.close(reader)
+        if closed == "pipe":
+            process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_SECONDS)
+        assert (process.returncode, errors, list(find_processes(paths.dir))) == (0, b"", [])
+    finally:
+        process.kill()
+        process.wait()
+        poolhouse("down", "--dir", str(paths.dir))
 
 
 def test_a_missing_prerequisite_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -426,7 +426,7 @@ async def test_command_line(simulated: StackPaths, desk: Counter, running: Runni
     assert (given.exit_code, given.output) == (0, "mine is Released\n")
 
 
-@pytest.mark.parametrize("ended_by", [None, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("ended_by", [None, signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
     simulated: StackPaths,
     desk: Counter,
@@ -460,7 +460,7 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
     if ended_by:
         os.killpg(process.pid, ended_by)
     code = await asyncio.wait_for(process.wait(), PATIENCE_SECONDS)
-    assert code == {None: 7, signal.SIGINT: 130, signal.SIGTERM: 143}[ended_by]
+    assert code == (128 + ended_by if ended_by else 7)
     await desk.becomes("mine", "Released")
 
 
@@ -469,6 +469,7 @@ async def test_a_command_runs_in_a_vm_that_is_released_afterwards(
     [
         pytest.param(signal.SIGINT, (), {"mine": "Released"}, id="Ctrl-C"),
         pytest.param(signal.SIGTERM, (), {"mine": "Released"}, id="SIGTERM"),
+        pytest.param(signal.SIGHUP, (), {"mine": "Released"}, id="the terminal is closed"),
         pytest.param(signal.SIGINT, ("--keep",), {"mine": "Queued"}, id="kept"),
     ],
 )

@@ -66,7 +66,7 @@ def after(snapshot: ReplicaSetSnapshot, actions: Iterable[Action]) -> ReplicaSet
             owned.pop(action.uid, None)
             if isinstance(action, Delete):
                 names.discard(action.name)
-    return replace(snapshot, owned=tuple(owned.values()), orphans=tuple(orphans.values()), taken_names=frozenset(names))
+    return replace(snapshot, owned=tuple(owned.values()), unowned=tuple(orphans.values()), taken_names=frozenset(names))
 
 
 def build_vmi(found: ReplicaSet, action: Create) -> Json:

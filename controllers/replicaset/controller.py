@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from controllers.replicaset.actions import Action, Adopt, Create, Delete, Release
+from controllers.replicaset.adopters import Adopters
 from controllers.replicaset.apply import WRITES, ReplicaSetEvents
 from controllers.replicaset.metrics import ReplicaSetMetrics
 from controllers.replicaset.observe import (
@@ -78,8 +79,10 @@ class ReplicaSetController:
     planner: Planner
     burst: int
     records: Records[VMI, ReplicaSetMemory] = field(init=False)
+    adopters: Adopters = field(init=False)
 
     def __post_init__(self) -> None:
+        self.adopters = Adopters(self.stores.sets, self.planner)
         batches = WriteBatches(self.events, Expectations(EXPECTATIONS_SECONDS), self.api.monotonic)
         self.records = Records(
             "replica set", batches, lambda _: ReplicaSetMemory(), _set_uid, self.stores.set_of, self.api.now
@@ -127,7 +130,8 @@ class ReplicaSetController:
         return self.records.seconds_until_next([found.uid], wait, decided.again_seconds)
 
     async def _set_aside(self, snapshot: ReplicaSetSnapshot, error: PlanTooExpensive) -> float | None:
-        found, has = snapshot.replica_set, count_noun(len(snapshot.owned), "VMI")
+        found, alone = snapshot.replica_set, count_noun(len(snapshot.unowned), "VMI")
+        has = f"{count_noun(len(snapshot.owned), 'VMI')}, and the namespace {alone} without a controller"
         wait = await self._update_status(found, self.records.set_aside(found, found.generation, error, has))
         return self.records.seconds_until_next((), wait, self.records.pause(found))
 
@@ -154,9 +158,8 @@ class ReplicaSetController:
         for key in {(vmi.namespace, vmi.owner_name) for vmi in (old, new) if vmi is not None and vmi.owner_name}:
             enqueue(key, pause)
         # A paused set counts orphans and adopts none, so it must hear of their end too.
-        orphans = [vmi for vmi in (old, new) if vmi is not None and is_orphan(vmi)]
-        for key in {adopter.key for orphan in orphans for adopter in self.stores.adopters(orphan)}:
-            enqueue(key, GATHER_SECONDS)
+        for orphan in (vmi for vmi in (old, new) if vmi is not None and is_orphan(vmi)):
+            self.adopters.note(orphan)
 
 
 def _set_uid(vmi: VMI) -> str:
@@ -193,11 +196,13 @@ def build(context: ControllerContext, *, poll_seconds: float = POLL_SECONDS) -> 
                     group.create_task(informer.run(), name=f"informer-{informer.resource.plural}")
                 for informer in (sets, vmis):
                     await informer.synced()
+                replicating.adopters.enqueue = controller.enqueue
                 endpoint.observe = lambda document: hypothetical_snapshot(stores, document, context.burst)
                 sets.subscribe(partial(replicating.set_changed, controller.enqueue))
                 vmis.subscribe(partial(replicating.vmi_changed, controller.enqueue))
                 enqueue_after_changes(context.limits, sets.store, controller.enqueue)
                 group.create_task(controller.run(), name="replicaset")
+                group.create_task(replicating.adopters.run(), name="replicaset-adopters")
         finally:
             endpoint.observe = None
             metrics.clear()

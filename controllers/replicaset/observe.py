@@ -53,7 +53,9 @@ class ReplicaSetSnapshot:
     """The set. If its replicas exceed the limit of the namespace, its spec has those that the controller works
     towards."""
     owned: tuple[VMI, ...] = ()
-    orphans: tuple[VMI, ...] = ()
+    unowned: tuple[VMI, ...] = ()
+    """VMIs of the namespace that a replica set can adopt. The plan compares them with the selector, because many would
+    stop the event loop."""
     taken_names: frozenset[str] = frozenset()
     """VMI names that the set's next names must not repeat."""
     synced: bool = True
@@ -62,6 +64,11 @@ class ReplicaSetSnapshot:
     excess: Excess | None = None
     """The replicas of the stored spec above the limit of the namespace."""
     burst: int = 250
+
+    @cached_property
+    def orphans(self) -> tuple[VMI, ...]:
+        """VMIs that the set can adopt."""
+        return tuple(vmi for vmi in self.unowned if self.replica_set.selects(vmi))
 
     @cached_property
     def unmatched(self) -> tuple[VMI, ...]:
@@ -155,13 +162,6 @@ class Stores:
         found = self.sets.get((vmi.namespace, vmi.owner_name))
         return found if found is not None and found.uid == vmi.owner_uid else None
 
-    def adopters(self, orphan: VMI) -> list[ReplicaSet]:
-        """Sets whose selector matches the orphan. If several sets match, the first set that writes adopts the VMI."""
-        candidates = self.sets.by("namespace", orphan.namespace)
-        return [
-            each for each in candidates if isinstance(each, ReplicaSet) and not each.deleting and each.selects(orphan)
-        ]
-
 
 async def list_stores(api: Api, namespace: str) -> Stores:
     """Fills the stores from lists, with the caller's own rights. Raises the API server's error."""
@@ -171,18 +171,18 @@ async def list_stores(api: Api, namespace: str) -> Stores:
 def observe(
     stores: Stores, key: Key, *, synced: bool, failure: Failure | None, burst: int
 ) -> ReplicaSetSnapshot | InvalidReplicaSet | None:
-    """The snapshot of the set, or None for an unknown set. The cost depends only on this set and on the orphans."""
+    """The snapshot of the set, or None for an unknown set. The cost depends only on this set and on the orphans, of
+    which it looks at none."""
     found = stores.sets.get(key)
     if not isinstance(found, ReplicaSet):
         return found
     beyond = excess(found.spec.replicas, stores.replica_limit(found.namespace), found.status)
     if beyond is not None:
         found = replace(found, spec=found.spec.model_copy(update={"replicas": beyond.replicas}))
-    orphans = stores.vmis.by("orphans", found.namespace)
     return ReplicaSetSnapshot(
         replica_set=found,
         owned=tuple(stores.vmis.by("owner", (found.namespace, found.uid))),
-        orphans=tuple(vmi for vmi in orphans if found.selects(vmi)),
+        unowned=tuple(stores.vmis.by("orphans", found.namespace)),
         taken_names=frozenset(vmi.name for vmi in stores.vmis.by("base_name", (found.namespace, found.base_name))),
         synced=synced,
         failure=failure,

@@ -26,7 +26,6 @@ from controllers.pool.component import build as pool
 from controllers.replicaset.controller import build as replicaset
 from controllers.sets.simulation import authenticate
 from controllers.shared.component import Component, ControllerContext
-from controllers.shared.hardware_reports import HardwareReports
 from controllers.shared.planner import SWITCH_SECONDS
 from controllers.shared.replica_limits import ReplicaLimits
 from controllers.virtualnode.controller import build as virtual_node
@@ -196,7 +195,6 @@ async def run(configuration: Configuration) -> None:
             seed=settings.seed,
             burst=settings.burst,
             limits=limits,
-            report_kept=HardwareReports(events, registry).kept,
         )
         prometheus = await stack.enter_async_context(connect_prometheus(configuration.prometheus))
         components = build(configuration, context, prometheus)

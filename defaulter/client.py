@@ -142,7 +142,8 @@ class Defaulter:
         """The answer to a document that is not stored yet, if its shape is known. The service is not called."""
         if self._known_shapes is None or not self._known_shapes:
             return None
-        return self._known_answer(await self.new_vm(document, namespace, seed, may_have_run=may_have_run))
+        specs = await self._matched_specs(document, namespace)
+        return self._known_answer(_new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs))
 
     async def version(self) -> Version:
         """The versions of the service. Raises `DefaulterUnavailable`."""
@@ -151,14 +152,6 @@ class Defaulter:
             return Version.model_validate(content)
         except ValidationError:
             raise DefaulterUnavailable(f"{self._url}/version answered {status}") from None
-
-    async def new_vm(
-        self, document: Json, namespace: str | None, seed: str | None, *, may_have_run: bool = False, also: Any = None
-    ) -> NewVM | None:
-        """The VM of a document that is not stored yet, with its shape. None if the answer to it must not be remembered.
-        `also` belongs to the shape, too: VMs of one shape have equal values of it."""
-        specs = await self._matched_specs(document, namespace)
-        return _new_vm(self._current_cluster(), document, namespace, seed, may_have_run, specs, also)
 
     def _known_answer(self, vm: NewVM | None) -> DefaultingResponse | None:
         known = self._known_shapes.find(vm) if self._known_shapes is not None and vm is not None else None
@@ -243,11 +236,10 @@ def _new_vm(
     seed: str | None,
     may_have_run: bool,
     specs: Json,
-    also: Any = None,
 ) -> NewVM | None:
     if "unread" in specs or is_costly():
         return None
-    return new_vm(document, namespace, seed, cluster.digest + _encode([may_have_run, specs, also]))
+    return new_vm(document, namespace, seed, cluster.digest + _encode([may_have_run, specs]))
 
 
 def _accept(document: Json, old: Json | None, completed: Json) -> Json:

@@ -11,7 +11,7 @@ from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.hook import HARDWARE_ANNOTATION, InvalidHardwareRecord, restore_hardware
 from defaulter.identity import with_firmware_ids
 from defaulter.instancetypes import MatchedSpecs, expand
-from defaulter.known_shapes import KnownShapes, NewVM, ShapeResult, without_answer
+from defaulter.known_shapes import KnownShapes, ShapeResult
 from defaulter.kubevirt_defaults import MACPolicy
 from defaulter.limits import excessive_sizes
 from defaulter.machine_types import is_canonical, resolve_alias
@@ -73,7 +73,6 @@ __all__ = [
     "MACPolicy",
     "MachineTypes",
     "MatchedSpecs",
-    "NewVM",
     "Newer",
     "Node",
     "NodeIndex",
@@ -103,5 +102,4 @@ __all__ = [
     "undefaulted_fields",
     "with_firmware_ids",
     "with_machine_type",
-    "without_answer",
 ]

@@ -6,9 +6,6 @@ request says about the cluster. Only the texts in the sources of volumes do not:
 
 An answer is remembered only if the shape and the VM's name give exactly this answer again. That excludes services with
 another seed, and random values.
-
-A client that creates VMs can learn the answers from stored VMs, too, which the webhook has completed. Other webhooks
-may have changed these VMs, and each VM in another way. Such shapes are not learned.
 """
 
 from __future__ import annotations
@@ -21,27 +18,14 @@ from typing import Any, Literal
 
 import orjson
 
-from defaulter.field_record import (
-    DEFAULTED_FIELDS,
-    Fields,
-    flatten,
-    is_same,
-    read_record,
-    show_path,
-    with_record,
-    without,
-)
-from defaulter.hook import HARDWARE_ANNOTATION
+from defaulter.field_record import DEFAULTED_FIELDS, Fields, read_record, show_path, with_record
 from defaulter.identity import firmware_id, mac_addresses
 from defaulter.json_paths import Path, is_unset
 from defaulter.vm_paths import VMLocation, locate, opted_out
-from poolhouse.api.apimachinery.quantity import to_int
 from poolhouse.api.apimachinery.unstructured import Json, at, entries, replaced, typed
 
 REMEMBERED_SECONDS = 30.0
 """A new version of the service, or other settings of it, have an effect on known shapes after this time."""
-IGNORED_SECONDS = 600.0
-"""After another webhook has changed a stored VM, nothing is learned from VMs of its shape for this time."""
 MAX_SHAPES = 128
 ShapeResult = Literal["known", "learned", "not_repeatable"]
 """Whether the shape of a new VM gave the answer, or whether the service's answer was remembered."""
@@ -109,8 +93,8 @@ class KnownShapes:
 
     def __init__(self, now: Callable[[], float], count: Callable[[ShapeResult], None] = lambda result: None) -> None:
         self._now, self._count = now, count
-        self._answers: OrderedDict[bytes, tuple[float, KnownAnswer | None]] = OrderedDict()
-        """by shape, until when the answer is remembered, and the answer; None for an ignored shape"""
+        self._answers: OrderedDict[bytes, tuple[float, KnownAnswer]] = OrderedDict()
+        """by shape, until when the answer is remembered, and the answer"""
 
     def __bool__(self) -> bool:
         return bool(self._answers)
@@ -122,50 +106,14 @@ class KnownShapes:
         self._count("known")
         return answer
 
-    def is_new(self, vm: NewVM) -> bool:
-        """Whether nothing is remembered of the VM's shape, not even that it is ignored."""
-        until, _ = self._answers.get(vm.shape, (0.0, None))
-        return until <= self._now()
-
-    def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> bool:
-        """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults.
-        Returns whether the answer is remembered."""
+    def learn(self, vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> None:
+        """Remembers the answer to a VM, unless it could not be repeated. `completed` has the record of its defaults."""
         answer = _read_answer(vm, completed, warnings, undecided)
         if answer is None or not _is_same_text(answer.apply(vm), completed):
             self._count("not_repeatable")
-            return False
-        self._count("learned")
-        self._remember(vm, answer, REMEMBERED_SECONDS)
-        return True
-
-    def learn_stored(self, vm: NewVM, stored: Json) -> None:
-        """Remembers what admission has set in a VM. `stored` is the API server's answer to its creation, or to a dry
-        run of it. A shape from whose VMs nothing can be learned is ignored."""
-        if not self.is_new(vm):
             return
-        completed = _as_admitted(vm, stored)
-        if completed is None or not self.learn(vm, completed, (), ""):
-            self.ignore(vm)
-
-    def confirm(self, vm: NewVM, sent: Json, stored: Json) -> bool:
-        """Whether the API server has stored a VM with a known answer as it was sent, apart from MAC addresses that
-        another webhook has assigned. If not, its shape is ignored."""
-        paths = (vm.location.spec, vm.location.record[:-1], *_DECISIVE)
-        recorded = at(stored, "metadata", "annotations", DEFAULTED_FIELDS) is not None
-        if recorded and all(at(stored, *path) == at(sent, *path) for path in paths):
-            return True
-        found = _as_admitted(vm, stored)
-        if found is not None and _is_same_text(found, sent):
-            return True
-        self.ignore(vm)
-        return False
-
-    def ignore(self, vm: NewVM) -> None:
-        """Neither learns nor repeats an answer to VMs of this shape for ten minutes."""
-        self._remember(vm, None, IGNORED_SECONDS)
-
-    def _remember(self, vm: NewVM, answer: KnownAnswer | None, seconds: float) -> None:
-        self._answers[vm.shape] = self._now() + seconds, answer
+        self._count("learned")
+        self._answers[vm.shape] = self._now() + REMEMBERED_SECONDS, answer
         self._answers.move_to_end(vm.shape)
         while len(self._answers) > MAX_SHAPES:
             self._answers.popitem(last=False)
@@ -230,74 +178,6 @@ def _without_texts(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_texts(inner) for key, inner in value.items()}
     return "" if isinstance(value, str) else value
-
-
-def _as_admitted(vm: NewVM, stored: Json) -> Json | None:
-    """The VM with what admission has set in the stored object: Poolhouse's defaults, and what virt-api sets in each VM.
-    MAC addresses of other webhooks are left out, because each VM gets its own. None without a record, and if another
-    webhook has changed the VM: it may change the next one in another way."""
-    location, record = vm.location, read_record(stored, vm.location)
-    spec = typed(dict, stored, *location.spec)
-    if not record or spec is None or any(at(stored, *path) != at(vm.document, *path) for path in _DECISIVE):
-        return None
-    before, now = flatten(at(vm.document, *location.spec)), flatten(spec)
-    others = {path: value for path, value in now.items() if path not in before and path not in record}
-    macs = {path: value for path, value in others.items() if path.endswith("].macAddress")}
-    annotations = typed(dict, stored, *location.record[:-1]) or {}
-    kept = _has_values(before, now, record) and location.annotations.items() <= annotations.items()
-    kept = kept and _has_places(at(vm.document, *location.spec), spec)
-    if not kept or others.keys() - macs - _OF_VIRT_API or annotations.keys() - location.annotations - _ANNOTATIONS:
-        return None
-    document = replaced(vm.document, without(spec, macs), *location.spec)
-    if annotations:
-        document = _merged(document, _nested(location.record[:-1], annotations))
-    return with_record(document, record)
-
-
-def _has_values(before: Fields, now: Fields, record: Fields) -> bool:
-    """Whether all values are there that do not come from Poolhouse's defaults."""
-    return all(path in record or _is_equal(path, value, now.get(path)) for path, value in before.items())
-
-
-def _is_equal(path: str, before: Any, after: Any) -> bool:
-    """Whether a value has not changed. virt-api writes amounts of memory anew, `1024Mi` as `1Gi`."""
-    is_memory = path.startswith("domain.memory.") or path.endswith(".memory")
-    return is_same(before, after) or (is_memory and to_int(before) == to_int(after) is not None)
-
-
-def _has_places(before: Any, after: Any) -> bool:
-    """Whether the named items of all lists have kept their places. Answers are remembered by place, and in another
-    order a VM would get the volumes of the VM from which its answer was learned."""
-    if isinstance(before, dict) and isinstance(after, dict):
-        return all(_has_places(value, after.get(key)) for key, value in before.items())
-    if isinstance(before, list) and isinstance(after, list):
-        pairs = list(zip(before, after, strict=False))
-        return len(pairs) == len(before) and all(at(a, "name") == at(b, "name") and _has_places(a, b) for a, b in pairs)
-    return True
-
-
-def without_answer(vm: NewVM, sent: Json, stored: Json) -> Json:
-    """The stored VM without the defaults with which it was sent, as far as they are still there. The result has the
-    changes of other webhooks, on which its defaults may depend."""
-    location, record = vm.location, read_record(sent, vm.location) or {}
-    document = replaced(stored, without(at(stored, *location.spec), record), *location.spec)
-    annotations = typed(dict, stored, *location.record[:-1]) or {}
-    if HARDWARE_ANNOTATION in annotations and HARDWARE_ANNOTATION not in location.annotations:
-        others = {name: value for name, value in annotations.items() if name != HARDWARE_ANNOTATION}
-        document = replaced(document, others, *location.record[:-1])
-    return with_record(document, {})
-
-
-_DECISIVE: tuple[Path, ...] = (("spec", "instancetype"), ("spec", "preference"))
-_OF_VIRT_API = {
-    "architecture",
-    "domain.devices",
-    "domain.features.acpi",
-    "domain.machine",
-    "domain.machine.type",
-    "domain.resources",
-}
-_ANNOTATIONS = {HARDWARE_ANNOTATION, "kubevirt.io/pci-topology-version"}
 
 
 def _read_answer(vm: NewVM, completed: Json, warnings: tuple[str, ...], undecided: str) -> KnownAnswer | None:

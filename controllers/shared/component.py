@@ -10,7 +10,6 @@ from prometheus_client import CollectorRegistry
 from controllers.shared.creation import DefaultingCreator
 from controllers.shared.data_sources import DATA_SOURCES, DataSource, parse_data_source
 from controllers.shared.evictions import BUDGET_SOURCE, EvictionBudget
-from controllers.shared.hardware_reports import ReportKept
 from controllers.shared.image_sources import ImageSources
 from controllers.shared.planner import Planner
 from controllers.shared.reference_rights import ReferenceRights
@@ -42,7 +41,6 @@ class ControllerContext:
     """VMs that one pool creates or updates at the same time"""
     limits: ReplicaLimits | None = None
     """None if there is no limit of replicas"""
-    report_kept: ReportKept = lambda vm, why: None
 
     @property
     def replica_limit(self) -> Callable[[str], int | None]:
@@ -78,7 +76,7 @@ class ControllerContext:
     def creator(self, resource: Resource, api: Api | None = None) -> DefaultingCreator:
         """Creates VMs or VMIs, with another client if one is given."""
         api = api or self.api
-        return DefaultingCreator(api, resource, self.defaulter, self.seed, api.monotonic, self.report_kept)
+        return DefaultingCreator(api, resource, self.defaulter, self.seed, api.monotonic)
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,4 @@ class VMEvent(Reason):
         "FailedDomainRead",
         "The controller cannot read the PCI addresses of a running guest. It retries with growing pauses.",
     )
-    HARDWARE_KEPT = (
-        "HardwareKept",
-        "Another webhook has changed the VM's hardware, and the VM has started before it could be chosen again.",
-    )
     DUPLICATE_MAC = "DuplicateMAC", "Another VM has the same MAC address."

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from poolhouse.api.apimachinery.unstructured import Json, at, entries
+from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.api.kinds import KINDS, meta
 from poolhouse.api.kinds.kind import Kind
 
@@ -92,39 +92,11 @@ def _incomplete() -> Json:
 
 
 def _given(field: str) -> str:
-    """An expression that is true if a field has a value. Null and empty text count as absent. The chart puts the user
-    of the controllers in the place of two single quotes, so that the empty text has double quotes."""
+    """An expression that is true if a field has a value. Null and empty text count as absent."""
     return f'(has({field}) && {field} != null && {field} != "")'
 
 
-def always_reviewed(vm: Json) -> bool:
-    """Whether a VM with all defaults still lacks an address by the match condition of `_incomplete`, such as one with
-    an SR-IOV interface, which has no MAC address of Poolhouse."""
-    devices = ("spec", "template", "spec", "domain", "devices")
-    disks, interfaces = ([each for _, each in entries(vm, *devices, name)] for name in ("disks", "interfaces"))
-    without_address = any(
-        each.get("cdrom") is None
-        and each.get("lun") is None
-        and at(each, "disk", "bus") in (None, "", "virtio")
-        and not at(each, "disk", "pciAddress")
-        for each in disks
-    )
-    return without_address or any(not (each.get("macAddress") and each.get("pciAddress")) for each in interfaces)
-
-
-def _not_completed(controllers: str) -> Json:
-    """A match condition: false for a complete VM that the controllers create with an explicit field manager. They do
-    so if they have learned its defaults from the webhook's answer to a VM of the same shape. Nothing in the object can
-    say so, because tenants write the templates of pools."""
-    expression = (
-        f"oldObject != null || request.userInfo.username != '{controllers}'"
-        f" || !has(request.options.fieldManager) || request.options.fieldManager != '{meta.CONTROLLERS}'"
-        f" || {_incomplete()['expression']}"
-    )
-    return {"name": "not-completed", "expression": expression}
-
-
-OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed(), _not_completed("")))
+OWN_MATCH_CONDITIONS = frozenset(str(each["name"]) for each in (_NOT_DELETED, _spec_changed()))
 """Names of the match conditions of `DEFAULTING_WEBHOOK`. An installation may add others."""
 
 
@@ -145,12 +117,10 @@ def configurations(
     failure_policy: Literal["Ignore", "Fail"] = "Ignore",
     defaulting_timeout_seconds: int = 3,
     timeout_seconds: int = 10,
-    controllers: str = "",
     kinds: Iterable[Kind] = KINDS,
 ) -> list[Json]:
     """The webhook configurations. Pass either `url` (the webhook's base URL) or `service`. `ca_bundle` is PEM.
-    `failure_policy` applies only to defaulting. The webhooks of Poolhouse's kinds always fail closed. `controllers` is
-    the user name of the controllers."""
+    `failure_policy` applies only to defaulting. The webhooks of Poolhouse's kinds always fail closed."""
     if (url is None) == (service is None):
         raise ValueError("give the webhook's URL or its Service, one of the two")
 
@@ -176,7 +146,7 @@ def configurations(
 
     kinds = tuple(kinds)
     ours, scale = _for_kinds(kinds, timeout_seconds), _for_scale(kinds)
-    defaulting = _defaulting(failure_policy, defaulting_timeout_seconds, _not_completed(controllers))
+    defaulting = _defaulting(failure_policy, defaulting_timeout_seconds)
     verification = _defaulting("Ignore", defaulting_timeout_seconds, _incomplete())
     return [
         configuration("Mutating", DEFAULTING_CONFIGURATION, entry("defaulting", MUTATE, defaulting)),
@@ -194,7 +164,7 @@ def configurations(
 _COMMON: Json = {"admissionReviewVersions": ["v1"], "sideEffects": "None", "matchPolicy": "Equivalent"}
 
 
-def _defaulting(failure_policy: str, timeout_seconds: int, condition: Json) -> Json:
+def _defaulting(failure_policy: str, timeout_seconds: int, *conditions: Json) -> Json:
     return {
         "failurePolicy": failure_policy,
         "timeoutSeconds": timeout_seconds,
@@ -206,7 +176,7 @@ def _defaulting(failure_policy: str, timeout_seconds: int, condition: Json) -> J
             ]
         },
         "objectSelector": {"matchExpressions": [_NOT_DISABLED]},
-        "matchConditions": [_NOT_DELETED, _spec_changed(), condition],
+        "matchConditions": [_NOT_DELETED, _spec_changed(), *conditions],
     }
 
 

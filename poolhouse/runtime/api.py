@@ -211,13 +211,10 @@ class Api:
         *,
         dry_run: bool = False,
         strict: bool = False,
-        field_manager: str = "",
     ) -> Json:
-        """With `strict`, the API server refuses a body with fields that it does not know. Without a field manager, it
-        takes the user agent of the client."""
+        """With `strict`, the API server refuses a body with fields that it does not know."""
         path = resource.path(_namespace(resource, body))
         query = _dry(dry_run) | ({"fieldValidation": "Strict"} if strict else {})
-        query |= {"fieldManager": field_manager} if field_manager else {}
         return await self._call("create", resource, "POST", path, body=body, query=query)
 
     async def replace(self, resource: Resource, body: Json, *, subresource: str | None = None) -> Json:

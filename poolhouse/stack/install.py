@@ -157,8 +157,7 @@ async def install_webhooks(api: Api, url: str, bundle: bytes) -> None:
 
 async def publish_webhooks(api: Api, url: str, bundle: bytes) -> None:
     """Applies the configurations for installable kinds only: the webhook does not know KubeVirt's own versions."""
-    controllers, installed = rbac.service_account_user("controllers"), await installable_kinds(api)
-    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, controllers=controllers, kinds=installed))
+    await apply(api, webhooks.configurations(url=url, ca_bundle=bundle, kinds=await installable_kinds(api)))
 
 
 async def remove_webhooks(api: Api) -> None:

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
-from copy import deepcopy
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -36,9 +35,8 @@ from controllers.replicaset.observe import REPLICA_SETS
 from controllers.warmpool.warm_pool import WARM_POOLS
 from defaulter.contract import Defaulter, Problem, undefaulted_fields
 from poolhouse.api.apimachinery.unstructured import at
-from poolhouse.api.kinds.meta import CONTROLLERS, DEFAULTING, UNDEFAULTED
+from poolhouse.api.kinds.meta import DEFAULTING, UNDEFAULTED
 from poolhouse.manifests import webhooks
-from poolhouse.manifests.rbac import service_account_user
 from poolhouse.runtime import access_review
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import ApiError, Invalid, NotFound
@@ -163,8 +161,7 @@ def certified(directory: Path) -> Path:
 @contextlib.asynccontextmanager
 async def configured(api: Api, namespace: str, tls: Path, port: int) -> AsyncIterator[None]:
     """The API server asks the webhook; afterwards it has forgotten it, or nobody could create a pool any more."""
-    authority, controllers = (tls / "ca.crt").read_bytes(), service_account_user("controllers")
-    documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=authority, controllers=controllers)
+    documents = webhooks.configurations(url=f"https://127.0.0.1:{port}", ca_bundle=(tls / "ca.crt").read_bytes())
     for document in documents:
         for each in document["webhooks"]:
             each["timeoutSeconds"] = 30
@@ -404,67 +401,6 @@ async def test_only_a_vm_that_is_incomplete_after_all_webhooks_is_verified(
             return await reviewed(admission, "validate") > before
 
         await eventually(asked)
-
-
-async def test_only_the_controllers_create_complete_vms_without_a_review(admission: Admission, namespace: str) -> None:
-    async def creates(name: str, user: str, manager: str = CONTROLLERS) -> Json:
-        headers = {"Impersonate-User": user, "Impersonate-Group": "system:masters"}
-        body = {**complete, "metadata": {**complete["metadata"], "namespace": namespace, "name": name}}
-        query = {"fieldManager": manager} if manager else {}
-        stored: Json = await admission.api.request("POST", VMS.path(namespace), body=body, headers=headers, query=query)
-        return stored
-
-    complete = vm(namespace)
-    controllers, before = service_account_user("controllers"), await reviewed(admission, "mutate")
-    first = await creates("first", controllers)
-    assert undefaulted_fields(first) == []
-    assert await reviewed(admission, "mutate") == before + 1
-    complete = {**first, "metadata": {"annotations": first["metadata"]["annotations"]}}
-    assert (await creates("second", controllers))["spec"] == first["spec"]
-    assert await reviewed(admission, "mutate") == before + 1
-    await creates("third", "alice")
-    await creates("fourth", controllers, "")  # a complete VM of a template
-    assert await reviewed(admission, "mutate") == before + 3
-    await admission.api.patch(VMS, namespace, "second", {"spec": {"running": False}})
-    assert await reviewed(admission, "mutate") == before + 4
-
-
-HARDWARE: dict[str, Json] = {
-    "complete": {},
-    "a virtio disk without address": {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]},
-    "a disk without bus and address": {"disks": [{"name": "root", "disk": {}}]},
-    "a disk without a target": {"disks": [{"name": "root"}]},
-    "a SATA disk": {"disks": [{"name": "root", "disk": {"bus": "sata"}}]},
-    "a CD-ROM": {"disks": [{"name": "root", "cdrom": {"bus": "sata"}}]},
-    "a LUN": {"disks": [{"name": "root", "lun": {}}]},
-    "no MAC address": {"interfaces": [{"name": "default", "pciAddress": "0000:01:00.0"}]},
-    "no PCI address": {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01"}]},
-    "null targets": {"disks": [{"name": "root", "cdrom": None, "lun": None, "disk": {}}]},
-    "a null disk": {"disks": [{"name": "root", "cdrom": {"bus": "sata"}, "disk": None}]},
-    "an empty bus": {"disks": [{"name": "root", "disk": {"bus": "", "pciAddress": ""}}]},
-    "a null address": {"disks": [{"name": "root", "disk": {"bus": "sata", "pciAddress": None}}]},
-    "an empty MAC address": {"interfaces": [{"name": "default", "macAddress": "", "pciAddress": "0000:01:00.0"}]},
-    "a null PCI address": {"interfaces": [{"name": "default", "macAddress": "02:00:00:00:00:01", "pciAddress": None}]},
-}
-
-
-async def test_the_controllers_know_which_of_their_vms_are_always_reviewed(
-    admission: Admission, namespace: str
-) -> None:
-    first = await admission.api.create(VMS, vm(namespace), dry_run=True)
-    headers = {"Impersonate-User": service_account_user("controllers"), "Impersonate-Group": "system:masters"}
-    query = {"fieldManager": CONTROLLERS, "dryRun": "All"}
-    found, known = dict[str, bool](), dict[str, bool]()
-    for name, change in HARDWARE.items():
-        document = {key: deepcopy(first[key]) for key in ("apiVersion", "kind", "spec")}
-        document["metadata"] = {"name": "a", "namespace": namespace, "annotations": first["metadata"]["annotations"]}
-        at(document, "spec", "template", "spec", "domain", "devices").update(change)
-        before = await reviewed(admission, "mutate")
-        await admission.api.request("POST", VMS.path(namespace), body=document, headers=headers, query=query)
-        found[name] = await reviewed(admission, "mutate") > before
-        known[name] = webhooks.always_reviewed(document)
-    assert found == known
-    assert set(known.values()) == {True, False}
 
 
 async def reviewed(admission: Admission, entry: str) -> int:

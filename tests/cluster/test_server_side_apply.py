@@ -4,10 +4,13 @@ import asyncio
 import copy
 import os
 import shutil
+from time import monotonic
 from typing import Any
 
 import pytest
 
+from controllers.shared.creation import DefaultingCreator
+from defaulter.contract import Defaulter
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.errors import Conflict
@@ -121,6 +124,23 @@ async def test_a_second_manager_conflicts_only_over_filled_lists(libvirt: Admiss
     for path in FILLED:
         before = {item["name"]: item for item in value(first, path)}
         assert {item["name"]: item for item in value(after, path) if item["name"] != "new"} == before
+
+
+async def test_an_author_sets_what_admission_has_filled_in_a_vm_of_the_controllers(
+    libvirt: Admission, namespace: str
+) -> None:
+    """Admission's values have no field manager, so that the user of a claim need not force them."""
+    creating = DefaultingCreator(libvirt.api, VMS, Defaulter("http://unused"), "seed", monotonic)
+    whole = manifest(namespace, *FILLED, "networks", "volumes", runStrategy="Halted")
+    for name in ("first", "play"):
+        (document,) = await creating([{**whole, "metadata": {"name": name, "namespace": namespace}}])
+        created = await creating.create(document)
+    assert domain_of(created)["cpu"]["cores"] == 1
+    wanted = {"cpu": {"cores": 2}, "memory": {"guest": "256Mi"}}
+    document = manifest(namespace)
+    document["spec"]["template"] = {"spec": {"domain": wanted}}
+    applied = await libvirt.api.patch(VMS, namespace, "play", document, kind="apply", field_manager="author")
+    assert (domain_of(applied)["cpu"]["cores"], domain_of(applied)["memory"]["guest"]) == (2, "256Mi")
 
 
 def playbook(namespace: str) -> Json:

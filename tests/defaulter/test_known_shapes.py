@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -16,13 +15,11 @@ from defaulter.client import Defaulter, _accept
 from defaulter.field_record import DEFAULTED_FIELDS
 from defaulter.identity import with_firmware_ids
 from defaulter.known_shapes import (
-    IGNORED_SECONDS,
     MAX_SHAPES,
     REMEMBERED_SECONDS,
     KnownShapes,
     NewVM,
     new_vm,
-    without_answer,
 )
 from defaulter.messages import DEFAULTS_PATH
 from poolhouse.api.apimachinery.unstructured import Json, at, replaced
@@ -212,191 +209,6 @@ def test_any_spec_has_the_answer_of_its_shape(libvirt: Libvirt, content: Json) -
 def test_an_answer_with_another_seed_is_not_remembered(libvirt: Libvirt) -> None:
     document = vm(spec(disk(), nic()))
     assert known(of(document), answered(libvirt, document, "other"), of(document)) is None
-
-
-# Stored VMs
-
-
-def stored(libvirt: Libvirt, document: Json, *additions: tuple[Any, ...]) -> Json:
-    """The VM after creation: other webhooks have added these values at these paths before ours was called."""
-    for *path, value in additions:
-        document = with_value(document, value, *path)
-    found = answered(libvirt, document)
-    metadata = {"uid": "u", "resourceVersion": "7", "managedFields": [{"manager": "controllers"}]}
-    return {**found, "metadata": {**found["metadata"], **metadata}, "status": {"printableStatus": "Stopped"}}
-
-
-def with_value(document: Json, value: Any, *path: Any) -> Json:
-    """The document with a value at a path, whose objects need not exist."""
-    changed = deepcopy(document)
-    place = changed
-    for step in path[:-1]:
-        place = place[step] if isinstance(place, list) else place.setdefault(step, {})
-    if isinstance(place, list):
-        place[path[-1] :] = [value]
-    else:
-        place[path[-1]] = value
-    return changed
-
-
-def learned(one: Json, found: Json, other: Json) -> Json | None:
-    shapes = KnownShapes(lambda: 0.0)
-    shapes.learn_stored(of(one), found)
-    answer = shapes.find(of(other))
-    return None if answer is None else answer.apply(of(other))
-
-
-INNER = ("spec", "template", "spec")
-TOPOLOGY = {"kubevirt.io/pci-topology-version": "v3"}
-DEVICES = (*INNER, "domain", "devices")
-Q35 = vm(spec(disk(), nic(), domain={"machine": {"type": "q35"}}))
-
-
-@pytest.mark.libvirt
-@pytest.mark.parametrize("document", [pytest.param(ONE, id="empty"), pytest.param(Q35, id="with an alias")])
-def test_a_stored_vm_teaches_the_answer_of_its_shape(libvirt: Libvirt, document: Json) -> None:
-    other = with_value(document, "two", "metadata", "name")
-    assert learned(document, stored(libvirt, document), other) == answered(libvirt, other)
-
-
-@pytest.mark.libvirt
-@pytest.mark.parametrize(
-    "addition",
-    [
-        pytest.param((*INNER, "architecture", "amd64"), id="the architecture"),
-        pytest.param((*INNER, "domain", "machine", {"type": "q35"}), id="an alias that we resolve"),
-        pytest.param((*INNER, "domain", "resources", {}), id="an empty object"),
-        pytest.param((*INNER, "domain", "memory", {"guest": "131072Ki"}), id="memory in another unit"),
-        pytest.param(("spec", "template", "metadata", {"annotations": TOPOLOGY}), id="an annotation"),
-    ],
-)
-def test_a_stored_vm_teaches_what_virt_api_sets(libvirt: Libvirt, addition: tuple[Any, ...]) -> None:
-    assert learned(ONE, stored(libvirt, ONE, addition), TWO) == answered(
-        libvirt, with_value(TWO, addition[-1], *addition[:-1])
-    )
-
-
-@pytest.mark.libvirt
-def test_a_stored_vm_teaches_the_empty_features_that_virt_api_writes(libvirt: Libvirt) -> None:
-    one, two = (vm(spec(disk(), domain={"features": {"smm": {"enabled": True}}}), name) for name in ("one", "two"))
-    acpi: tuple[Any, ...] = (*INNER, "domain", "features", "acpi", {})
-    assert learned(one, stored(libvirt, one, acpi), two) == answered(libvirt, with_value(two, {}, *acpi[:-1]))
-
-
-@pytest.mark.libvirt
-@pytest.mark.parametrize(
-    "addition",
-    [
-        pytest.param((*DEVICES, "interfaces", 0, "macAddress", "02:00:00:00:00:01"), id="a MAC address"),
-        pytest.param(("metadata", "annotations", {"a": "b"}), id="an annotation"),
-        pytest.param(("metadata", "labels", {"a": "b"}), id="a label"),
-    ],
-)
-def test_a_value_that_differs_between_vms_is_not_learned(libvirt: Libvirt, addition: tuple[Any, ...]) -> None:
-    answer = learned(ONE, stored(libvirt, ONE, addition), TWO)
-    assert answer is not None
-    *path, value = addition
-    assert at(answer, *path) != value
-    assert answered(libvirt, with_value(answer, value, *path))["spec"] == stored(libvirt, TWO, addition)["spec"]
-
-
-@pytest.mark.libvirt
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param((*DEVICES, "interfaces", 0, "macAddress", "02:00:00:00:00:01"), id="another seed"),
-        pytest.param((*INNER, "domain", "memory", "guest", "64Mi"), id="a changed value"),
-        pytest.param((*INNER, "domain", "memory", "guest", "much"), id="an invalid value"),
-        pytest.param((*DEVICES, "disks", []), id="a removed device"),
-        pytest.param((*INNER, "nodeSelector", {"zone": "a"}), id="a selector"),
-        pytest.param((*INNER, "domain", "cpu", "dedicatedCpuPlacement", True), id="a value beside ours"),
-        pytest.param((*DEVICES, "watchdog", {"name": "w", "i6300esb": {"action": "reset"}}), id="a device"),
-        pytest.param((*DEVICES, "rng", {}), id="a device without values"),
-        pytest.param((*INNER, "volumes", 1, volume("ca", emptyDisk={"capacity": "1Mi"})), id="a volume"),
-        pytest.param(("spec", "preference", {"name": "fast"}), id="a preference"),
-        pytest.param(("spec", "instancetype", {"name": "large"}), id="an instance type"),
-        pytest.param(("spec", "template", "metadata", {"annotations": {"a": "b"}}), id="an annotation of the VMI"),
-        pytest.param(("metadata", "annotations", {}), id="no record"),
-        pytest.param(("metadata", "annotations", {DEFAULTED_FIELDS: "{"}), id="an invalid record"),
-        pytest.param(("spec", "template", {}), id="no spec"),
-    ],
-)
-def test_a_vm_that_was_changed_in_another_way_teaches_nothing(libvirt: Libvirt, change: tuple[Any, ...]) -> None:
-    *path, value = change
-    found = with_value(stored(libvirt, ONE), value, *path)
-    record = json.loads(at(found, "metadata", "annotations", DEFAULTED_FIELDS) or "{}") if path[0] == "spec" else {}
-    if "domain.devices.interfaces[default].macAddress" in record and path[-1] == "macAddress":
-        record["domain.devices.interfaces[default].macAddress"] = value
-        found["metadata"]["annotations"][DEFAULTED_FIELDS] = json.dumps(record)
-    assert learned(ONE, found, TWO) is None
-
-
-@pytest.mark.libvirt
-def test_a_device_of_another_webhook_teaches_nothing(libvirt: Libvirt) -> None:
-    disks = [*at(ONE, *DEVICES, "disks"), {"name": "injected", "disk": {"bus": "virtio"}}]
-    volumes = [*at(ONE, *INNER, "volumes"), volume("injected", emptyDisk={"capacity": "1Mi"})]
-    found = stored(libvirt, ONE, (*DEVICES, "disks", disks), (*INNER, "volumes", volumes))
-    assert "disks[injected]" in found["metadata"]["annotations"][DEFAULTED_FIELDS]
-    assert learned(ONE, found, TWO) is None
-
-
-@pytest.mark.libvirt
-@pytest.mark.parametrize("items", [(*DEVICES, "disks"), (*INNER, "volumes")])
-def test_a_vm_whose_devices_another_webhook_has_sorted_teaches_nothing(
-    libvirt: Libvirt, items: tuple[str, ...]
-) -> None:
-    """In its order, another VM would get the volumes of this one."""
-    one, two = (vm(spec(disk("root"), disk("data"), nic()), name) for name in ("one", "two"))
-    found = stored(libvirt, one)
-    assert learned(one, found, two) is not None
-    assert learned(one, replaced(found, at(found, *items)[::-1], *items), two) is None
-
-
-@pytest.mark.libvirt
-def test_defaults_are_chosen_again_from_what_another_webhook_has_left(libvirt: Libvirt, sealing: Libvirt) -> None:
-    for defaulter in (libvirt, sealing):
-        shapes = KnownShapes(lambda: 0.0)
-        shapes.learn_stored(of(ONE), stored(defaulter, ONE))
-        known = shapes.find(of(TWO))
-        sent = known.apply(of(TWO))
-        assert at(without_answer(of(TWO), sent, sent), *INNER) == at(TWO, *INNER)
-        changed = with_value(sent, "sata", *DEVICES, "disks", 0, "disk", "bus")
-        del changed["metadata"]["annotations"]
-        given = with_value(TWO, "sata", *DEVICES, "disks", 0, "disk", "bus")
-        assert answered(defaulter, without_answer(of(TWO), sent, changed))["spec"] == answered(defaulter, given)["spec"]
-
-
-@pytest.mark.libvirt
-def test_a_shape_is_distrusted_after_another_webhook_has_changed_a_vm(libvirt: Libvirt) -> None:
-    now = 0.0
-    shapes = KnownShapes(lambda: now)
-    shapes.learn_stored(of(ONE), stored(libvirt, ONE))
-    known = shapes.find(of(TWO))
-    sent = known.apply(of(TWO))
-    assert shapes.confirm(of(TWO), sent, {**sent, "status": {}})
-    assert shapes.find(of(TWO)) is not None
-    with_mac = with_value(sent, "02:00:00:00:00:01", *DEVICES, "interfaces", 0, "macAddress")
-    assert not shapes.confirm(of(TWO), sent, with_mac)
-    shapes.learn_stored(of(ONE), stored(libvirt, ONE))
-    assert shapes.find(of(TWO)) is None
-    now = IGNORED_SECONDS
-    shapes.learn_stored(of(ONE), stored(libvirt, ONE))
-    assert shapes.find(of(TWO)) is not None
-
-
-@pytest.mark.libvirt
-def test_a_mac_address_that_another_webhook_assigns_is_no_change(libvirt: Libvirt) -> None:
-    shapes, mac = KnownShapes(lambda: 0.0), (*DEVICES, "interfaces", 0, "macAddress")
-    shapes.learn_stored(of(ONE), stored(libvirt, ONE, (*mac, "02:00:00:00:00:01")))
-    known = shapes.find(of(TWO))
-    sent = known.apply(of(TWO))
-    assert shapes.confirm(of(TWO), sent, with_value(sent, "02:00:00:00:00:02", *mac))
-
-
-@pytest.mark.libvirt
-def test_a_stored_vm_teaches_the_hardware_record(sealing: Libvirt) -> None:
-    one, other = (vm(spec(disk(), nic(), domain={"devices": {"rng": {}}}), name) for name in "ab")
-    assert learned(one, stored(sealing, one), other) == answered(sealing, other)
 
 
 # The client

@@ -20,7 +20,6 @@ from defaulter.contract import (
     DefaultingResponse,
     ForbiddenChange,
     InvalidDocument,
-    NewVM,
     Problem,
     Problems,
     forbidden_changes,
@@ -28,7 +27,6 @@ from defaulter.contract import (
 )
 from defaulter.identity import mac_addresses, with_firmware_ids
 from defaulter.json_paths import DocumentEditor
-from defaulter.known_shapes import new_vm
 from defaulter.vm_paths import locate
 
 Json = dict[str, Any]
@@ -54,11 +52,6 @@ class FakeDefaulter:
         self.spoils: Callable[[Json], Json] = lambda document: document
         self.goes_on = asyncio.Event()
         self.goes_on.set()
-
-    async def new_vm(
-        self, document: Json, namespace: str | None, seed: str | None, *, also: Any = None, **_: Any
-    ) -> NewVM | None:
-        return new_vm(document, namespace, seed, repr(also).encode())
 
     async def recall(self, document: Json, **_: Any) -> DefaultingResponse | None:
         found = self.recalls(document)

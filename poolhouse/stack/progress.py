@@ -11,12 +11,13 @@ from poolhouse.api.apimachinery.yaml_reader import InvalidYAML, load_all
 from poolhouse.api.kinds import KINDS
 from poolhouse.api.kinds.pool import POOL
 from poolhouse.runtime.api import Api
-from poolhouse.runtime.errors import ApiError, NotFound
+from poolhouse.runtime.errors import ApiError, NotFound, Throttled, Unavailable, Unreachable, WebhookFailed
 from poolhouse.runtime.resource import VMIS, VMS, Resource
 from poolhouse.stack.components import Echo, StackError
 
 POOLS = Resource.of(POOL)
 INTERVAL_SECONDS = 0.5
+NO_ANSWER = (Throttled, Unavailable, Unreachable, WebhookFailed)
 
 
 class ProgressDisplay:
@@ -43,26 +44,34 @@ class ProgressDisplay:
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def _apply(self, api: Api, document: Json) -> None:
-        resource = _resource(document)
-        assert resource is not None, "read_manifests() refuses other kinds"
-        metadata = document["metadata"]
-        namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
-        what = f"{document['kind']} {metadata['name']}"
-        try:
-            # `up` does not change an existing object, because a user may have changed it since the last `up`.
-            await api.get(resource, namespace, metadata["name"])
-        except NotFound:
-            pass
-        except ApiError as error:
-            raise StackError(f"{what} cannot be read: {error.message}") from error
-        else:
-            self._echo(f"{what} exists already and is not changed")
-            return
-        try:
-            await api.create(resource, with_last_applied(document))
-        except ApiError as error:
-            raise StackError(f"{what} was refused: {error.message}") from error
-        self._echo(f"applied {what}")
+        """Tries again while the API server or the webhook does not answer, because the supervisor restarts them."""
+        what, said = f"{document['kind']} {document['metadata']['name']}", ""
+        while True:
+            try:
+                created = await _created(api, document)
+            except NO_ANSWER as error:
+                if said != error.message:
+                    said = error.message
+                    self._echo(f"{what} is applied again until there is an answer: {said}")
+            except ApiError as error:
+                raise StackError(f"{what} was refused: {error.message}") from error
+            else:
+                return self._echo(f"applied {what}" if created else f"{what} exists already and is not changed")
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+
+async def _created(api: Api, document: Json) -> bool:
+    """Creates the object. Returns False if it exists: a user may have changed it since the last `up`."""
+    resource = _resource(document)
+    assert resource is not None, "read_manifests() refuses other kinds"
+    metadata = document["metadata"]
+    namespace = metadata.setdefault("namespace", "default") if resource.namespaced else None
+    try:
+        await api.get(resource, namespace, metadata["name"])
+    except NotFound:
+        await api.create(resource, with_last_applied(document))
+        return True
+    return False
 
 
 async def vm_lines(api: Api) -> dict[str, str]:
@@ -111,8 +120,8 @@ def read_manifests(manifests: Iterable[Path]) -> list[Json]:
     problems: list[str] = []
     for path in manifests:
         try:
-            inside = [document for document in load_all(path.read_text()) if document]
-        except (OSError, UnicodeDecodeError) as error:
+            inside = [document for document in load_all(path.read_bytes()) if document]
+        except OSError as error:
             problems.append(f"{path} cannot be read: {error}")
         except InvalidYAML as error:
             problems.append(f"{path} is not YAML: {error}")

@@ -8,8 +8,8 @@ import os
 import secrets
 import stat
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from poolhouse.stack.components import StackError
@@ -20,8 +20,8 @@ UNPRIVILEGED_USER = "nobody"
 
 
 class StackPaths:
-    def __init__(self, directory: Path | str) -> None:
-        self.dir = Path(directory).resolve()
+    def __init__(self, directory: Path | str, sockets: Path = Path("/tmp")) -> None:
+        self.dir, self._sockets = Path(directory).resolve(), sockets
         self.kubeconfig = self.dir / "kubeconfig"
         """kubeconfig of cluster-admin, for users and tests"""
         self.endpoints = self.dir / "endpoints.json"
@@ -94,6 +94,16 @@ class StackPaths:
             why = f"{error.strerror} ({error.filename})" if error.filename else str(error)
             raise StackError(f"{self.dir} cannot hold a stack: {why}; use another --dir") from None
 
+    def check_name(self) -> None:
+        """Raises `StackError` if the path of DIR cannot be written into a kubeconfig, or into $KUBECONFIG."""
+        name, why = str(self.dir), ""
+        if os.pathsep in name:
+            why = f"its path has {os.pathsep!r}, which separates the paths in $KUBECONFIG"
+        elif not name.isprintable():
+            why = "its path has characters that cannot be printed"
+        if why:
+            raise StackError(f"{name} cannot hold a stack: {why}; use another --dir")
+
     def create(self) -> None:
         """Creates DIR, which others cannot list, and the directory of the logs, which others cannot read. The
         permissions of a DIR that exists stay: it may have other files of its user."""
@@ -110,7 +120,7 @@ class StackPaths:
         for private in (self.tls, self.etcd, self.dir / "kubeconfigs"):
             private.mkdir(mode=0o700, exist_ok=True)
         if not _belongs_to(self.dir / "runtime-dir", self.dir):
-            self._record("runtime-dir", Path(tempfile.mkdtemp(prefix="ph-", dir="/tmp")))
+            self._record("runtime-dir", lambda: Path(tempfile.mkdtemp(prefix="ph-", dir=self._sockets)))
         self.runtime.chmod(0o711)
         (self.runtime / "etcd").mkdir(mode=0o700, exist_ok=True)
         self._prepare_shared(worker_uid)
@@ -120,19 +130,37 @@ class StackPaths:
             inside = self.dir / "shared"
             inside.mkdir(exist_ok=True)
             reachable = worker_uid is None or all(parent.stat().st_mode & stat.S_IXOTH for parent in inside.parents)
-            self._record("shared-dir", inside if reachable else _new_outside_directory())
+            self._record("shared-dir", lambda: inside if reachable else _new_outside_directory())
         self.shared.chmod(0o711 if worker_uid is not None else 0o700)
         for directory in (self.disks, self.defaulter, self.shared / "nodes"):
             directory.mkdir(mode=0o711, exist_ok=True)
             if worker_uid is not None:
                 os.chown(directory, worker_uid, -1)
 
-    def _record(self, record: str, directory: Path) -> None:
+    def _record(self, record: str, make: Callable[[], Path]) -> None:
+        with _outside():
+            directory = make()
         (self.dir / record).write_text(f"{directory}\n")  # first: a stack that starts deletes what no DIR records
-        (directory / "owner").write_text(f"{self.dir}\n")
+        with _outside(directory):
+            (directory / "owner").write_text(f"{self.dir}\n")
 
     def _recorded(self, record: str) -> Path:
         return Path((self.dir / record).read_text().strip())
+
+
+@contextmanager
+def _outside(directory: Path | None = None) -> Iterator[None]:
+    """Turns an `OSError` into a `StackError` about the directory, which may be on another disk than DIR. Removes the
+    directory if it is new."""
+    try:
+        yield
+    except OSError as error:
+        if directory is not None:
+            with suppress(OSError):
+                (directory / "owner").unlink(missing_ok=True)
+                directory.rmdir()
+        place = directory or Path(error.filename or tempfile.gettempdir())
+        raise StackError(f"{place.parent} cannot hold files of a stack: {error.strerror}; free space there") from None
 
 
 def _belongs_to(record: Path, stack: Path) -> bool:

@@ -90,7 +90,7 @@ class StackProcess:
 def find_processes(directory: Path) -> Iterator[StackProcess]:
     """Yields the processes whose environment names the directory. Excludes this process and its ancestors, because a
     user may have set the variable in the shell."""
-    variable = f"{DIR_VARIABLE}={directory}".encode()
+    variable = os.fsencode(f"{DIR_VARIABLE}={directory}")
     ancestors = set(_ancestry(os.getpid()))
     for entry in PROC.iterdir():
         if not entry.name.isdigit() or int(entry.name) in ancestors:

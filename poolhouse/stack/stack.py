@@ -77,6 +77,7 @@ def run(
     paths = options.paths
     prerequisites.check_programs(options.services, options.engine)
     prerequisites.check_processes()
+    paths.check_name()
     with paths.writing():
         paths.create()
         paths.lock.touch(mode=0o600)

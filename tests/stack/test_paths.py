@@ -3,10 +3,12 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
+from poolhouse.stack.components import StackError
 from poolhouse.stack.paths import StackPaths, abandoned_directories
 
 
@@ -100,3 +102,24 @@ def test_a_directory_that_another_stack_deletes_meanwhile_is_left_out(
     monkeypatch.setattr(Path, "stat", deleted_first)
     assert list(abandoned_directories(tmp_path)) == []
     assert not abandoned.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "refused"),
+    [
+        pytest.param("Jörg's stack, at 100% #1", False, id="what others quote"),
+        pytest.param("a:b", True, id="KUBECONFIG would be two paths"),
+        pytest.param("a\nb", True, id="a line feed"),
+        pytest.param("a\udcff", True, id="a byte of no character"),
+    ],
+)
+def test_a_path_that_no_kubeconfig_can_have_is_refused(tmp_path: Path, name: str, refused: bool) -> None:
+    with pytest.raises(StackError, match="use another --dir") if refused else nullcontext():
+        StackPaths(tmp_path / name).check_name()
+
+
+def test_a_directory_of_sockets_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    paths = StackPaths(tmp_path / "stack", sockets := tmp_path / "sockets")
+    with pytest.raises(StackError, match=f"^{sockets} cannot hold files of a stack: No such file or directory; "):
+        paths.prepare(None)
+    assert not (paths.dir / "runtime-dir").exists()

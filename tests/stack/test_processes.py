@@ -5,6 +5,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from poolhouse.stack.paths import DIR_VARIABLE
 from poolhouse.stack.processes import end_processes, find_processes
 
@@ -22,7 +24,9 @@ def start(command: list[str], **marks: str) -> subprocess.Popen[bytes]:
     return process
 
 
-def test_only_processes_of_the_stack_are_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["stack", "a\udcff"], ids=["a usual name", "a byte of no character"])
+def test_only_processes_of_the_stack_are_ended(tmp_path: Path, name: str) -> None:
+    tmp_path /= name
     ours = start(SLEEP, **{DIR_VARIABLE: str(tmp_path)})
     deaf = start(DEAF, **{DIR_VARIABLE: str(tmp_path)})
     others = [

@@ -128,7 +128,7 @@ class WorkerPool:
         self._queue: FairQueue[QueuedRequest] = FairQueue(max_per_tenant=limits.tenant_queue_length, costly=COSTLY)
         self._urgent: deque[QueuedRequest] = deque()
         self._changed = asyncio.Event()
-        """set when a waiting worker may find a request"""
+        """set when a waiting worker may find a request, or has ended"""
         self._taking_costly = 0
         """number of workers that take costly documents"""
         self._waiting_for_small = 0
@@ -235,6 +235,7 @@ class WorkerPool:
     async def _serve(self, worker: WorkerProcess, slot: int) -> str:
         """Handles requests once fewer than `limits.workers` others do; until then, the worker is a spare."""
         ended = asyncio.create_task(worker.wait())
+        ended.add_done_callback(lambda _: self._changed.set())
         turn = asyncio.create_task(self._serving.acquire())
         self.counts.spare += 1
         try:
@@ -314,13 +315,11 @@ class WorkerPool:
                 return request
             # No other task runs between the look at the queue and this line, so no request is missed.
             self._changed.clear()
-            changed = asyncio.create_task(self._changed.wait())
             self._waiting_for_small += not costly
             try:
-                await asyncio.wait((changed, ended), return_when=asyncio.FIRST_COMPLETED)
+                await self._changed.wait()
             finally:
                 self._waiting_for_small -= not costly
-                changed.cancel()
         self._changed.set()  # the other workers may have what was left to this one
         return None
 

@@ -59,10 +59,8 @@ class Admission:
         self._checks = checks if limit is None else (limit, *checks)
 
     async def mutate(self, request: AdmissionRequest) -> AdmissionResponse:
-        if (decided := await compute(decide_at_once, request)) is not None:
-            return decided
-        response = await compute(self._begin, request)
-        if response.reason is AdmissionReason.SKIPPED:
+        response, is_final = await compute(self._begin, request)
+        if is_final:
             return response
         if response.problems:
             above = await self._limit.problems(request) if self._limit is not None else ()
@@ -84,21 +82,22 @@ class Admission:
         kind = by_gvk(request.api_version, request.kind)
         return _unknown_kind(request) if kind is None else replace(validate_kind(request, kind), object=None)
 
-    def _begin(self, request: AdmissionRequest) -> AdmissionResponse:
-        """What `mutate` knows about a request to check, without calls to other services. It is the answer if the object
-        has problems, or if the request is skipped after all."""
+    def _begin(self, request: AdmissionRequest) -> tuple[AdmissionResponse, bool]:
+        """What `mutate` knows without calls to other services, and whether it is the answer."""
+        if (decided := decide_at_once(request)) is not None:
+            return decided, True
         if is_defaulted(request):
             # The objectSelector of the configuration excludes such objects too, unless a user has changed it.
             if at(request.object, "metadata", "labels", DEFAULTING) == DISABLED:
-                return SKIPPED
-            return self._drift.since_answer(request) if self._drift is not None else AdmissionResponse()
+                return SKIPPED, True
+            return (self._drift.since_answer(request) if self._drift is not None else AdmissionResponse()), False
         kind = by_gvk(request.api_version, request.kind)
         if kind is None:
-            return _unknown_kind(request)
+            return _unknown_kind(request), True
         if kind.namespaced and not request.namespace:
             raise RequestRefused(400, f"request.namespace: is required for a {kind.kind}")
         response = validate_kind(request, kind)
-        return response if response.problems else complete(request, response, kind)
+        return (response if response.problems else complete(request, response, kind)), False
 
     async def _default(self, request: AdmissionRequest, found: AdmissionResponse) -> AdmissionResponse:
         response = await self._defaulting.handle(request)

@@ -61,7 +61,11 @@ def unit_of(nodeid: str) -> str:
 
 def servers_of(nodeid: str) -> str:
     """Names the servers that the test's file shares with others, or the file. They end after the last test of them."""
-    file = nodeid.partition("::")[0]
+    return _servers_of(nodeid.partition("::")[0])
+
+
+@cache
+def _servers_of(file: str) -> str:
     return next((servers for path, servers in SHARED.items() if file.startswith(path)), file)
 
 

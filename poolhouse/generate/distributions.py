@@ -5,6 +5,7 @@ files: `make setup`, `make client`, `make agent`, `make lint` and the tests writ
 """
 
 import os
+from functools import cache
 from pathlib import Path
 
 from poolhouse.generate import agent_protocol, python_client
@@ -12,8 +13,10 @@ from poolhouse.generate import agent_protocol, python_client
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
+@cache
 def write() -> None:
-    """Writes the files that are missing or out of date. Several processes may write at the same time."""
+    """Writes the files that are missing or out of date, once in a process. Several processes may write at the same
+    time."""
     for path, text in {**python_client.files(), **agent_protocol.modules()}.items():
         target = ROOT / path
         if not target.is_file() or target.read_text() != text:

@@ -21,7 +21,7 @@ Json = dict[str, Any]
 FILE = Path(__file__).with_name("examples") / "kubevirt.yaml"
 EXAMPLES = [
     pytest.param(document, id=f"{document['kind']} {document['metadata']['name']}")
-    for document in yaml.safe_load_all(FILE.read_text())
+    for document in yaml.load_all(FILE.read_text(), yaml.CSafeLoader)
 ]
 
 

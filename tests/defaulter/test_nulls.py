@@ -22,13 +22,16 @@ def nulled(document: Any) -> Any:
     return replaced(document, with_nulls(at(document, *where.spec), VMI_SPEC), *where.spec)
 
 
-@pytest.mark.parametrize("name", [name for name in goldens.NAMES if locate(goldens.given(name)) is not None])
+NAMES = [name for name in goldens.NAMES if locate(goldens.given(name)) is not None]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_the_domain_of_a_vm_with_nulls_is_the_same(name: str) -> None:
     document = goldens.given(name)
     assert goldens.asked(nulled(document)) == goldens.asked(document)
 
 
-@pytest.mark.parametrize("name", [name for name in goldens.NAMES if locate(goldens.given(name)) is not None])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_devices_of_a_vm_with_nulls_are_the_same(name: str) -> None:
     document = goldens.given(name)
     assert devices_of_spec(nulled(document)) == devices_of_spec(document)

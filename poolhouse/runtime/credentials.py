@@ -8,8 +8,10 @@ not used either, because it reconnects two thousand times a second to a server t
 from __future__ import annotations
 
 import asyncio
+import logging
 import ssl
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,7 @@ from poolhouse.runtime.kubernetes_config import import_config
 
 # The shortest time between two reads of a kubeconfig whose credentials the API server refuses.
 RELOAD_SECONDS = 10.0
+READER = logging.getLogger("kubernetes.aio.config.kube_config")
 # Errors of the Kubernetes client for a YAML file that is not a kubeconfig.
 INVALID_KUBECONFIG = (AttributeError, IndexError, KeyError, TypeError)
 
@@ -38,23 +41,27 @@ class Credentials:
         # A process that needs only ApiError does not import the client.
         config, configuration = import_config()
         settings = configuration()
+        source = self._kubeconfig or "the pod's service account"
+        failures: list[str] = []
         try:
             if self._kubeconfig is None:
                 config.load_incluster_config(client_configuration=settings)
             else:
                 # The function runs exec plugins, and may write TLS files to a temporary directory.
-                await config.load_kube_config(
-                    config_file=str(self._kubeconfig),
-                    context=self._context,
-                    client_configuration=settings,
-                    persist_config=False,
-                )
+                with _failures_of_plugins(failures):
+                    await config.load_kube_config(
+                        config_file=str(self._kubeconfig),
+                        context=self._context,
+                        client_configuration=settings,
+                        persist_config=False,
+                    )
             tls, anonymous_tls = _tls(settings, client_certificate=True), _tls(settings, client_certificate=False)
         except Exception as error:  # YAML, PEM and exec plugins raise many types
-            source = self._kubeconfig or "the pod's service account"
             cause = "the file is not a valid kubeconfig" if isinstance(error, INVALID_KUBECONFIG) else error
             raise Unreachable(f"cannot read the address of the API server from {source}: {cause}") from error
-        self._settings = settings
+        if failures:
+            raise Unreachable(f"the program that prints the credentials of {source} has failed: {'; '.join(failures)}")
+        self._settings, self._source = settings, source
         self.tls: ssl.SSLContext = tls
         self.anonymous_tls: ssl.SSLContext = anonymous_tls
         self.host = str(settings.host).rstrip("/")
@@ -65,7 +72,12 @@ class Credentials:
     async def authorization(self) -> str | None:
         # The client reads the token file of a pod again after a minute.
         value = await self._settings.get_api_key_with_prefix("BearerToken", alias="authorization")
-        return value.strip() if value else None
+        token = value.strip() if value else None
+        if token and not token.isprintable():
+            raise Unreachable(
+                f"the token of {self._source} has a line feed or another character that no header can have"
+            )
+        return token
 
     async def renew(self) -> bool:
         if asyncio.get_running_loop().time() - self._loaded_at < RELOAD_SECONDS:
@@ -76,6 +88,23 @@ class Credentials:
     async def renew_authorization(self) -> bool:
         before = await self.authorization()
         return await self.renew() and await self.authorization() != before
+
+
+@contextmanager
+def _failures_of_plugins(found: list[str]) -> Iterator[None]:
+    """Adds the errors that the client logs. It would go on without credentials, as an anonymous user."""
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR:
+            return True
+        found.append(record.getMessage())
+        return False
+
+    READER.addFilter(collect)
+    try:
+        yield
+    finally:
+        READER.removeFilter(collect)
 
 
 def _tls(settings: Any, *, client_certificate: bool) -> ssl.SSLContext:

@@ -344,7 +344,7 @@ def prepare(request: VMRequest, edit: Edit, location: VMLocation, cluster: Clust
         was_defaulted = is_canonical(str(at(request.old, *location.spec, *MACHINE_TYPE) or ""))
         has_video = at(request.old, *location.spec, "domain", "devices", "video") is not None
         if was_defaulted and not has_video and "domain.devices.video.type" not in edit.newly_due:
-            # An older version stored this VM without a display adapter. Adding the adapter would require a restart.
+            # The VM was stored without a display adapter. Adding one would require a restart.
             cluster = replace(cluster, video="leave")
     set_kubevirt_defaults(editor, location, cluster)
     _add_identity(editor, location, request, cluster)

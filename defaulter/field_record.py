@@ -5,8 +5,8 @@ copy annotations of a VM to its VMI, so a new record never requires a restart. T
 field that another client has changed since is the author's. `kubectl apply`, server-side apply and `kubectl edit` keep
 annotations that they do not know.
 
-VMs of older versions have no record. For these, `Evidence` finds fields that no client wrote, from `managedFields` and
-the last applied configuration.
+A client can remove the annotation. `Evidence` then finds the fields that no client wrote, from `managedFields` and the
+last applied configuration.
 """
 
 import json

@@ -98,7 +98,8 @@ Notation = tuple[str, int]
 
 
 def newest_by_notation(machines: Iterable[str]) -> dict[Notation, tuple[tuple[int, ...], str]]:
-    """The newest version of each family, with its machine type. Releases of Ubuntu have names, which say nothing."""
+    """The newest version of each family, with its machine type. Ubuntu's types are left out: the names of its releases
+    have no order."""
     found: dict[Notation, tuple[tuple[int, ...], str]] = {}
     for machine in machines:
         family, (written, numbers) = _family(machine), _version(machine)

@@ -1,7 +1,7 @@
 """Converts a pool of KubeVirt (`pool.kubevirt.io`) into the spec of a VirtualMachinePool of Poolhouse.
 
-`convert` is pure. It returns the new spec, the changes field by field, and all fields that have no counterpart. A
-field without counterpart refuses the import unless the user drops it.
+`convert` is pure. It returns the new spec, the changes field by field, and all fields that have no counterpart. With
+such a field, the pool is imported only if the user drops it.
 """
 
 import math

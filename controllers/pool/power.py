@@ -44,5 +44,5 @@ def update_starts(snapshot: PoolSnapshot, vm: VM) -> bool:
 
 
 def _runs(strategy: str) -> bool | None:
-    """None for a run strategy that leaves the choice to users."""
+    """Whether the VM runs by its run strategy; None for `Manual`, where users start and stop it."""
     return True if strategy in RUNNING else False if strategy == HALTED else None

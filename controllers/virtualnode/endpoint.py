@@ -1,7 +1,7 @@
 """The kubelet endpoint of the virtual node: `kubectl logs` of its Pods, and a sentence for what it does not offer.
 
-The API server connects to it with its client certificate for kubelets. The certificate of the endpoint is of its own
-making, as that of a kubelet without one: API servers do not verify it unless they are told to.
+The API server connects to it with its client certificate for kubelets. The endpoint signs its own certificate, as a
+kubelet does: API servers do not verify it unless they are told to.
 """
 
 import asyncio

@@ -177,7 +177,7 @@ def _end_late(pod: Pod, now: datetime) -> Step | None:
 
 def _plan_waiting(pod: Pod, claim: PodClaim, now: datetime) -> Step:
     """The step for a claim that has given the Pod no VM. The Pod of a failed claim does not name it any more."""
-    if pod.phase == "Running":  # the claim had a VM, so this one is older than the Pod
+    if pod.phase == "Running":  # the claim has given the Pod a VM, and this view of the claim is older
         return Wait()
     if claim.reason or claim.finished:
         kind = "Warning" if claim.finished or claim.reason not in PASSING else "Normal"

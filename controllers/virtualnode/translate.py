@@ -107,7 +107,7 @@ class _Translation:
     refused: list[str] = field(default_factory=list)
 
     def fields(self, value: Json, table: "Table", path: str) -> Json:
-        """The fields that the table takes. Notes the paths of those that it does not have."""
+        """The fields that the table takes. The paths of other fields are added to `refused`."""
         taken: Json = {}
         for name, inner in value.items():
             rule: FieldRule = table.get(name, REFUSE)

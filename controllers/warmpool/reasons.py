@@ -8,7 +8,10 @@ class WarmPoolReason(Reason):
     ACCEPTED = "Accepted", "The spec is valid."
     INVALID_SPEC = "InvalidSpec", "The stored spec is invalid: the controller does nothing. The message has the path."
     MINIMUM_REPLICAS_AVAILABLE = "MinimumReplicasAvailable", "At least `replicas` less `maxUnavailable` VMs are ready."
-    MINIMUM_REPLICAS_UNAVAILABLE = "MinimumReplicasUnavailable", "Fewer VMs than that are ready to be claimed."
+    MINIMUM_REPLICAS_UNAVAILABLE = (
+        "MinimumReplicasUnavailable",
+        "Fewer than `replicas` less `maxUnavailable` VMs are ready.",
+    )
     SCALING = "Scaling", "The controller creates or deletes VMs until the pool has the desired number."
     COMPLETE = "Complete", "All VMs are ready and made from the current template."
     READY = "Ready", "Enough VMs can be claimed, and no update replaces VMs."

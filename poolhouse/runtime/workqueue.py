@@ -124,7 +124,7 @@ class WorkQueue(Generic[K]):
         self._order = itertools.count()
         self._failures: dict[K, int] = {}
         self._timer: asyncio.Handle | None = None  # timer for the earliest time in the heap
-        self._timer_due = float("inf")  # an expired handle of uvloop does not have its time
+        self._timer_due = float("inf")  # uvloop does not tell the time of a timer that has expired
         self._depth = metrics.queue_depth.labels(name)
         self._adds = metrics.queue_adds.labels(name)
         self._retries = metrics.queue_retries.labels(name)

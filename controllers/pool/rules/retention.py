@@ -1,8 +1,8 @@
 """Deletes retained disks whose time has ended, or of which the pool has too many.
 
 The time is in an annotation of the disk, so it does not depend on the controllers. Disks of one VM that were retained
-at scale-in go together, because the next VM of the name gets all of them or none. A disk that an update replaced goes
-alone.
+at scale-in are deleted together, because the next VM of the name gets all of them or none. A disk that an update
+replaced is deleted alone.
 """
 
 from collections.abc import Hashable, Iterator

@@ -183,8 +183,8 @@ def simulate(
     end: float,
     claim_seconds: float = HOUR,
 ) -> Result:
-    """Runs from the first claim until `end`. The result has the claims and hours from `begin` on, so that a policy can
-    learn before. `arrivals` are seconds since 1970 in ascending order."""
+    """Runs from the first claim until `end`. A policy learns from all arrivals, and the result has only the claims
+    and hours from `begin` on. `arrivals` are seconds since 1970 in ascending order."""
     first = min(begin, arrivals[0]) if arrivals else begin
     run = _Run(pool, policy, begin, end, claim_seconds, at=first)
     run.size = run.ready = policy.replicas(first, 0, 0)  # the pool exists since before the first claim

@@ -23,8 +23,8 @@ class Decision(Model):
     message: Annotated[str, Field(max_length=MAX_MESSAGE)] = ""
     """Why, for users."""
     set_by: Annotated[str, Field(max_length=MAX_CLIENT)] | None = None
-    """The client that last set the field of the spec that decided: `spec.replicas` for scale-in, `spec.template` for
-    updates. Its name is that of `metadata.managedFields`."""
+    """The client that last set `spec.replicas`, for a scale-in, or `spec.template`, for an update. Its name is that of
+    `metadata.managedFields`."""
     node: Annotated[str, Field(max_length=MAX_NODE)] | None = None
     """The node whose outage begins or ends, or that was drained."""
     vms: Annotated[Tuple[str], Field(max_length=MAX_VMS, json_schema_extra=ATOMIC_LIST)] = ()

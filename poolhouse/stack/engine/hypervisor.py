@@ -63,7 +63,7 @@ class Domain:
     change_seconds: float | None = None
     """seconds until the state changes, if known"""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """by name of the NIC, its address, if it is not that of QEMU's user mode"""
+    """by name of the NIC: its address, for NICs without QEMU's user-mode network"""
 
     @property
     def alive(self) -> bool:

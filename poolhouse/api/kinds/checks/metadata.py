@@ -37,7 +37,7 @@ def is_label_value(value: str) -> bool:
 
 
 def name_problem(found: Any) -> str:
-    """What is wrong with a name that is missing, or that YAML reads as another value than text."""
+    """What is wrong with a name that is missing or is not text, such as `on` in YAML."""
     if found in (None, ""):
         return "is missing; give the object a name"
     return f"must be text, not {quoted(found)}; write it in quotes"

@@ -22,7 +22,7 @@ class DeviceReport:
     problem: str = ""
     """why a device could not be plugged or unplugged"""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """by name of the NIC, its address, if it is not that of QEMU's user mode"""
+    """by name of the NIC: its address, for NICs without QEMU's user-mode network"""
 
 
 def needs_sync(vmi: VMI) -> bool:

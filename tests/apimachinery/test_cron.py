@@ -151,7 +151,7 @@ SCHEDULES = ("0 2 * * *", "30 0 * * *", "15 1,2 * * *", "44 * * * *", "*/15 2 * 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize(("zone", "change"), [(zone, change) for zone, both in CHANGES.items() for change in both])
-def test_both_ways_through_a_change_find_the_same_times(zone: str, change: str, schedule: str) -> None:
+def test_the_next_and_the_last_times_around_a_clock_change_are_the_same(zone: str, change: str, schedule: str) -> None:
     cron = CronSchedule(schedule, zone)
     first, last = at(change) - timedelta(hours=30), at(change) + timedelta(hours=30)
     forwards = list(takewhile(lambda due: due < last, _each(cron.next_after, first)))

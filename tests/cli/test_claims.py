@@ -107,7 +107,7 @@ def test_a_claim_that_cannot_be_extended(document: dict[str, Any], why: str) -> 
         pytest.param(None, "", "desk keeps its VM longer, once it has one", id="its time has not begun"),
     ],
 )
-def test_the_new_end_is_told(before: str | None, after: str, told: str) -> None:
+def test_extend_prints_the_new_end(before: str | None, after: str, told: str) -> None:
     assert _extended("desk", before, after, 3600).startswith(told)
 
 

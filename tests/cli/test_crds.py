@@ -12,19 +12,19 @@ from poolhouse.cli.crds import crds
 from poolhouse.manifests.crd import crds as render
 
 
-def test_the_crds_of_ours_as_yaml() -> None:
+def test_crds_prints_our_crds_as_yaml() -> None:
     answer = CliRunner().invoke(crds)
     assert answer.exit_code == 0
     assert list(yaml.safe_load_all(answer.output)) == render()
 
 
-def test_those_of_kubevirt_too_as_json() -> None:
+def test_crds_prints_kubevirts_crds_too_as_json() -> None:
     answer = CliRunner().invoke(crds, ["--kubevirt", "-o", "json"])
     assert answer.exit_code == 0
     assert json.loads(answer.output)["items"] == render() + render(kubevirt.KUBEVIRT_KINDS)
 
 
-def test_a_cluster_with_kubevirt_has_one_of_them_already() -> None:
+def test_crds_beside_kubevirt_leaves_out_replica_sets() -> None:
     answer = CliRunner().invoke(crds, ["--beside-kubevirt"])
     names = {each["metadata"]["name"] for each in yaml.safe_load_all(answer.output)}
     assert "virtualmachineinstancereplicasets.kubevirt.io" not in names

@@ -66,7 +66,7 @@ def test_a_missing_kubeconfig_is_an_error_with_the_options(tmp_path: Path) -> No
         find_cluster(tmp_path / "none", None, None, None)
 
 
-def test_two_ways_at_once_are_one_too_many(home: Path, tmp_path: Path) -> None:
+def test_a_kubeconfig_and_a_directory_together_are_refused(home: Path, tmp_path: Path) -> None:
     with pytest.raises(click.UsageError):
         find_cluster(home, tmp_path, None, None)
 

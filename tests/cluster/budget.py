@@ -43,34 +43,34 @@ class Budget:
             self.wanted[-1] = self.clock(), self.wanted[-1][1]
         self.wanted.append((float("inf"), replicas))
 
-    def vm_seen(self, m: VM, gone: bool) -> str:
+    def vm_seen(self, vm: VM, gone: bool) -> str:
         before = self.available()
-        known = self.vms.get(m.key)
+        known = self.vms.get(vm.key)
         if not gone:
-            self.vms[m.key] = m
-        elif known is not None and known.uid == m.uid:
-            del self.vms[m.key]
-        ours = m.deleting and m.uid not in self.spared and m.owner_uid == self.pool_uid
-        return self._judged(before, ours, f"deleted {m.name}")
+            self.vms[vm.key] = vm
+        elif known is not None and known.uid == vm.uid:
+            del self.vms[vm.key]
+        ours = vm.deleting and vm.uid not in self.spared and vm.owner_uid == self.pool_uid
+        return self._judged(before, ours, f"deleted {vm.name}")
 
-    def vmi_seen(self, g: VMI, gone: bool) -> str:
+    def vmi_seen(self, vmi: VMI, gone: bool) -> str:
         before = self.available()
-        known = self.vmis.get(g.key)
+        known = self.vmis.get(vmi.key)
         if not gone:
-            self.vmis[g.key] = g
-        elif known is not None and known.uid == g.uid:
-            del self.vmis[g.key]
-        m = self.vms.get(g.key)
-        ours = g.deleting and g.uid not in self.spared and m is not None and not m.deleting
-        return self._judged(before, ours, f"restarted {g.name}")
+            self.vmis[vmi.key] = vmi
+        elif known is not None and known.uid == vmi.uid:
+            del self.vmis[vmi.key]
+        vm = self.vms.get(vmi.key)
+        ours = vmi.deleting and vmi.uid not in self.spared and vm is not None and not vm.deleting
+        return self._judged(before, ours, f"restarted {vmi.name}")
 
     def available(self) -> set[str]:
-        members = (m for m in self.vms.values() if m.owner_uid == self.pool_uid and not m.deleting)
-        return {m.uid for m in members if self._with_vmi(m).available}
+        members = (vm for vm in self.vms.values() if vm.owner_uid == self.pool_uid and not vm.deleting)
+        return {vm.uid for vm in members if self._with_vmi(vm).available}
 
-    def _with_vmi(self, m: VM) -> VM:
-        vmi = self.vmis.get(m.key)
-        return replace(m, vmi=vmi) if vmi is not None and vmi.owner_uid == m.uid else m
+    def _with_vmi(self, vm: VM) -> VM:
+        vmi = self.vmis.get(vm.key)
+        return replace(vm, vmi=vmi) if vmi is not None and vmi.owner_uid == vm.uid else vm
 
     def _judged(self, before: set[str], ours: bool, act: str) -> str:
         """What is wrong with that, or nothing."""

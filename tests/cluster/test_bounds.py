@@ -38,7 +38,7 @@ def without_rules(schema: Any) -> Any:
 
 @pytest_asyncio.fixture
 async def api(kinds_api: Api) -> AsyncIterator[Api]:
-    """The pools of an earlier release, in a group that no webhook reviews."""
+    """Pools whose CRD has no bounds yet, in a group that no webhook reviews."""
     await applied(kinds_api, without_rules(crd(KIND)))
 
     async def served() -> bool:

@@ -37,9 +37,9 @@ def budget(clock: Clock) -> Budget:
     return found
 
 
-def run(m: VM) -> VMI:
-    assert m.vmi is not None
-    return m.vmi
+def run(vm: VM) -> VMI:
+    assert vm.vmi is not None
+    return vm.vmi
 
 
 def restarted(budget: Budget, ordinal: int) -> str:

@@ -219,7 +219,7 @@ async def test_another_strategy_takes_the_place_of_the_one_before(api: Api, name
     assert found["spec"]["scaleInStrategy"].keys() == choice.keys()
 
 
-async def test_status_and_scale_are_their_own(api: Api, namespace: str) -> None:
+async def test_status_and_scale_are_subresources(api: Api, namespace: str) -> None:
     document = changed(pool(), namespace, "metadata", "namespace")
     await api.create(POOLS, {**document, "status": {"replicas": 7}})
     status = {

@@ -239,7 +239,7 @@ async def test_labels_of_vms_and_namespaces_decide_again(cluster: Cluster, contr
     await cluster.counts("web", 0, 0)
 
 
-async def test_a_stamp_that_somebody_changes_is_set_right(cluster: Cluster, controller: None) -> None:
+async def test_a_label_of_a_policy_that_a_user_changes_is_restored(cluster: Cluster, controller: None) -> None:
     await cluster.instance("vm", {"app": "web", meta.MIGRATION_POLICY: "no-such-policy"})
     await cluster.instance("other", {"app": "db", meta.MIGRATION_POLICY: "web"})
     await cluster.policy("web", {"app": "web"})
@@ -249,7 +249,7 @@ async def test_a_stamp_that_somebody_changes_is_set_right(cluster: Cluster, cont
     await cluster.obeys("vm", "web")
 
 
-async def test_drift_is_repaired_and_the_owner_takes_all_with_it(cluster: Cluster, controller: None) -> None:
+async def test_a_changed_policy_is_restored_and_deleted_with_its_owner(cluster: Cluster, controller: None) -> None:
     allowed = {"allowPostCopy": True, "allowWorkloadDisruption": True}
     await cluster.policy("web", {"app": "web"}, **allowed)
     await cluster.enforcer("web", enforcing("web", **allowed))
@@ -323,7 +323,7 @@ async def test_of_two_made_at_the_same_moment_one_is_marked_and_never_applied(
     await cluster.says(loser["name"], "Active", "Accepted")
 
 
-async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
+async def test_a_foreign_policy_that_may_outrank_ours_is_reported_until_it_is_deleted(
     cluster: Cluster, controller: None
 ) -> None:
     await cluster.policy("web", {"app": "web"})
@@ -336,7 +336,7 @@ async def test_somebodys_policy_that_may_outrank_ours_is_told_until_it_is_gone(
     await cluster.says("web", "Enforced", "InSync")
 
 
-async def test_a_name_that_somebody_has_is_left_to_them(cluster: Cluster, controller: None) -> None:
+async def test_a_foreign_policy_of_the_same_name_stays_as_it_is(cluster: Cluster, controller: None) -> None:
     theirs = await cluster.api.create(UPSTREAM_POLICIES, upstream("web", {"os": "fedora"}))
     await cluster.policy("web", {"app": "web"})
     await cluster.says("web", "Enforced", "NameConflict")
@@ -377,7 +377,7 @@ async def test_a_new_controller_finds_everything_as_it_should_be_and_writes_noth
     assert await versions(cluster) == before
 
 
-async def test_without_kubevirts_kind_it_says_so_and_goes_on(cluster: Cluster) -> None:
+async def test_policies_have_crd_not_installed_while_kubevirts_kind_is_missing(cluster: Cluster) -> None:
     async def without(kind: Kind, resource: Resource) -> None:
         await cluster.api.delete(CRDS, None, kind.crd_name)
 

@@ -197,7 +197,7 @@ async def test_a_name_is_given_again_only_when_its_disks_are_gone_and_no_other_v
         assert await place.disks() == {}
 
 
-async def test_disks_that_another_pool_kept_are_nobody_elses(control_plane: Any, place: Place) -> None:
+async def test_a_pool_uses_no_disk_that_another_pool_has_retained(control_plane: Any, place: Place) -> None:
     labels = {meta.KEPT_BY: "of-a-pool-before", meta.KEPT_FOR: "web-1"}
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
     metadata = {"namespace": place.namespace, "name": "root-1", "labels": labels}
@@ -304,7 +304,7 @@ async def _watched(place: Place, version: str, seen: set[str]) -> None:
             seen.add(document["metadata"]["name"])
 
 
-async def test_a_refusal_is_said_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
+async def test_replica_failure_ends_with_the_refusal(control_plane: Any, place: Place) -> None:
     hard = {"count/virtualmachines.kubevirt.io": "2"}
     await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
     # A young control plane's quota controller takes its time to hear of our kinds.
@@ -344,7 +344,9 @@ async def test_a_refused_vm_does_not_delay_other_vms(
             await place.api.delete(each, None, place.namespace)
 
 
-async def test_a_pool_whose_spec_is_none_says_so_and_blinds_nobody(control_plane: Any, place: Place) -> None:
+async def test_a_pool_with_an_invalid_spec_has_a_condition_and_stops_no_other_pool(
+    control_plane: Any, place: Place
+) -> None:
     """Its CRD is opened for a moment, as one of another release might be."""
     open_crd = crd(POOL)
     for version in open_crd["spec"]["versions"]:

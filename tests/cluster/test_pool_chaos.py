@@ -128,8 +128,8 @@ async def described(place: Place) -> str:
     state = observe(stores, (place.namespace, "web"), synced=True, failure=None, burst=250)
     decided = plan(state, datetime.now(UTC)) if isinstance(state, PoolSnapshot) else state
     disks = [
-        f"{resource.kind} {(m := each['metadata'])['name']} of {[o['uid'] for o in m.get('ownerReferences') or ()]} "
-        f"{m.get('labels')} {m.get('deletionTimestamp', '')} {each.get('status', {}).get('phase')}"
+        f"{resource.kind} {(vm := each['metadata'])['name']} of {[o['uid'] for o in vm.get('ownerReferences') or ()]} "
+        f"{vm.get('labels')} {vm.get('deletionTimestamp', '')} {each.get('status', {}).get('phase')}"
         for resource in (DATA_VOLUMES, PVCS)
         for each in (await place.api.list(resource, place.namespace))[0]
     ]

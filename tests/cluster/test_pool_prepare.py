@@ -36,7 +36,7 @@ async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter
     assert len(set(addresses)) == len(addresses), "each has an identity of its own"
 
 
-async def test_a_defaulter_that_is_away_holds_nobody_up_and_is_told_of(
+async def test_a_vm_is_created_with_the_annotation_while_the_defaulter_is_unavailable(
     control_plane: Any, place: Place, defaulter: FakeDefaulter
 ) -> None:
     defaulter.away = "no route to host"
@@ -47,7 +47,7 @@ async def test_a_defaulter_that_is_away_holds_nobody_up_and_is_told_of(
     assert vm["metadata"]["annotations"][meta.UNDEFAULTED] == "no route to host"
 
 
-async def test_a_template_that_the_defaulter_refuses_is_told_of(
+async def test_a_template_that_the_defaulter_refuses_is_a_failed_create(
     control_plane: Any, place: Place, defaulter: FakeDefaulter
 ) -> None:
     defaulter.refuses = lambda document: [Problem(path="spec.template.spec.domain.cpu", message="no such model")]

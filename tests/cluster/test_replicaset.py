@@ -65,7 +65,7 @@ async def test_a_replica_set_creates_its_vmis_and_then_writes_nothing(control_pl
 
 
 @pytest.mark.sentence("2.4")
-async def test_the_documents_own_version_is_the_same_set(control_plane: Any, place: Place) -> None:
+async def test_both_api_versions_show_the_same_set(control_plane: Any, place: Place) -> None:
     document = {**the_set(place.namespace, 1), "apiVersion": "kubevirt.io/v1alpha2"}
     named = changed(document, {"name": "test", "labels": LABELS}, "spec", "template", "metadata")
     await place.api.create(V1ALPHA2, named)
@@ -100,9 +100,7 @@ async def test_the_ones_that_are_not_ready_go_first_then_those_that_move_then_th
 
 
 @pytest.mark.sentence("2.16")
-async def test_orphans_are_taken_in_and_other_controllers_instances_left_alone(
-    control_plane: Any, place: Place
-) -> None:
+async def test_a_set_adopts_orphans_and_leaves_the_vmis_of_other_controllers(control_plane: Any, place: Place) -> None:
     keeper = await place.api.create(CONFIG_MAPS, {"metadata": {"namespace": place.namespace, "name": "keeper"}})
     theirs = {"apiVersion": "v1", "kind": "ConfigMap", "name": "keeper", "uid": keeper["metadata"]["uid"]}
     await place.vmi("orphan")
@@ -124,7 +122,7 @@ async def test_orphans_are_taken_in_and_other_controllers_instances_left_alone(
 
 
 @pytest.mark.sentence("2.14")
-async def test_a_relabelled_instance_is_let_go_replaced_and_taken_in_again(control_plane: Any, place: Place) -> None:
+async def test_a_relabelled_vmi_is_released_replaced_and_adopted_again(control_plane: Any, place: Place) -> None:
     made = await place.make(2)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
@@ -145,7 +143,7 @@ async def test_a_relabelled_instance_is_let_go_replaced_and_taken_in_again(contr
         await until(lambda: owned(place, made), 2)
 
 
-async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_plane: Any, place: Place) -> None:
+async def test_a_set_that_was_deleted_with_orphan_adopts_its_vmis_again(control_plane: Any, place: Place) -> None:
     first = await place.make(2)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
@@ -163,7 +161,7 @@ async def test_a_set_that_leaves_its_instances_behind_finds_them_again(control_p
 
 
 @pytest.mark.sentence("2.15")
-async def test_a_set_takes_its_instances_along(control_plane: Any, place: Place) -> None:
+async def test_a_deleted_set_takes_its_vmis_with_it(control_plane: Any, place: Place) -> None:
     await place.make(2)
     async with controller(control_plane.kubeconfig):
         await until(place.count, 2)
@@ -191,7 +189,7 @@ async def test_a_paused_set_counts_and_does_nothing(control_plane: Any, place: P
 
 
 @pytest.mark.sentence("2.9")
-async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane: Any, place: Place) -> None:
+async def test_a_set_has_replica_failure_while_its_quota_is_full(control_plane: Any, place: Place) -> None:
     hard = {"count/virtualmachineinstances.kubevirt.io": "2"}
     await place.api.create(QUOTAS, {"metadata": {"namespace": place.namespace, "name": "few"}, "spec": {"hard": hard}})
     # On a control plane that has just started, its quotas know instances only after their next look at what there is.
@@ -209,7 +207,7 @@ async def test_a_full_quota_is_told_and_forgotten_when_it_is_over(control_plane:
 
 
 @pytest.mark.sentence("2.8")
-async def test_a_refused_deletion_is_told_in_the_words_of_who_refuses(control_plane: Any, place: Place) -> None:
+async def test_replica_failure_has_the_message_of_the_refused_deletion(control_plane: Any, place: Place) -> None:
     async with controller(control_plane.kubeconfig):
         await place.make(2)
         await until(place.count, 2)
@@ -298,7 +296,9 @@ async def test_where_the_resource_is_kubevirts_nothing_is_done_until_it_is_ours(
         await relabel(place, crd(REPLICA_SET)["metadata"]["labels"])
 
 
-async def test_people_are_told_what_would_be_done_and_what_was(control_plane: Any, place: Place) -> None:
+async def test_plan_names_the_vmi_that_it_would_delete_and_why_has_its_creation(
+    control_plane: Any, place: Place
+) -> None:
     run = Shell(place, control_plane.kubeconfig).run
     async with controller(control_plane.kubeconfig):
         await place.make(2)

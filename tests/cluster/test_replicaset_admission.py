@@ -42,7 +42,7 @@ async def test_a_set_gets_all_its_problems_in_one_answer(admission: Admission, n
     assert {cause["field"] for cause in refusal.value.causes} == {"spec.replicas", "spec.selector.matchLabels"}
 
 
-async def test_a_set_is_no_way_round_ones_own_rights(admission: Admission, namespace: str) -> None:
+async def test_a_set_gives_its_author_no_more_rights(admission: Admission, namespace: str) -> None:
     jane = await token(admission.api, namespace, REPLICA_SETS.plural)
     _, told = await admission.dry_run(the_set(namespace, 1), jane)
     assert not told["allowed"]

@@ -102,7 +102,9 @@ def test_each_violation_is_reported(number: str, events: Sequence[Event]) -> Non
         pytest.param([*GOOD, vm("m", "InUse", "c", deleting=True)], ["m"], True, id="the claim was Ready with it"),
     ],
 )
-def test_when_a_claim_may_use_a_second_vm(first: Sequence[Event], killed: Sequence[str], *, is_wrong: bool) -> None:
+def test_a_second_vm_of_a_claim_is_a_violation_unless_a_user_deleted_the_first(
+    first: Sequence[Event], killed: Sequence[str], *, is_wrong: bool
+) -> None:
     second = [vm("n", "PENDING_POD_PROVISIONING", "c"), claim("c", "Bound", "n"), vm("n", "InUse", "c")]
     found = violations(*first, *second, rest=False, killed=killed)
     assert any(each.startswith("I2: claim c has used") for each in found) is is_wrong

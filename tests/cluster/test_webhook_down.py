@@ -85,7 +85,7 @@ async def test_metadata_status_scale_and_deletions_pass_while_the_webhook_is_dow
     await api.delete(PODS, namespace, "cni")
 
 
-async def test_whoever_is_exempt_is_not_refused_either(admission: Admission, namespace: str) -> None:
+async def test_an_exempt_user_is_not_refused(admission: Admission, namespace: str) -> None:
     await closed(admission, namespace)
     exempt = vm("kube-system", "exempt")
     assert (await admission.api.create(VMS, exempt))["spec"] == exempt["spec"]

@@ -144,20 +144,20 @@ class PoolNamespace:
 
     async def states(self) -> dict[str, int]:
         """The number of VMs in each state, without VMs that are being deleted."""
-        return dict(Counter(m.state.value if m.state else "" for m in await self.vms() if not m.deleting))
+        return dict(Counter(vm.state.value if vm.state else "" for vm in await self.vms() if not vm.deleting))
 
     async def uids(self) -> set[str]:
-        return {m.uid for m in await self.vms() if not m.deleting}
+        return {vm.uid for vm in await self.vms() if not vm.deleting}
 
     async def words(self) -> list[str]:
         """The printable statuses of the VMs."""
         return sorted((each.get("status") or {}).get("printableStatus", "") for each in await self.documents())
 
-    async def annotate(self, m: WarmVM, **faults: str) -> None:
+    async def annotate(self, vm: WarmVM, **faults: str) -> None:
         """Annotates the VM. Its annotations also change a VMI that runs."""
         annotations = {meta.SIM_PREFIX + key.replace("_", "-"): value for key, value in faults.items()}
         with suppress(NotFound):
-            await self.api.patch(VMS, m.namespace, m.name, {"metadata": {"annotations": annotations}})
+            await self.api.patch(VMS, vm.namespace, vm.name, {"metadata": {"annotations": annotations}})
 
     async def news(self) -> set[str]:
         """Reasons of the events so far."""

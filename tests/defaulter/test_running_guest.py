@@ -234,7 +234,7 @@ def test_a_virtio_disk_hotplugged_into_an_older_vm_stays_where_it_was(
 
 
 @pytest.mark.libvirt
-def test_without_the_note_it_changes_places_with_the_balloon(libvirt: Libvirt) -> None:
+def test_without_the_note_a_disk_changes_places_with_the_balloon(libvirt: Libvirt) -> None:
     """As seen on KubeVirt 1.7 to 1.9."""
     found = restart(libvirt, [disk("root", "sata"), nic()], {}, noted=False)
     assert found.moved == {"data", "memballoon None None"}

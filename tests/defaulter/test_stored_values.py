@@ -26,9 +26,7 @@ class TestUpdate:
         bare = vm(spec(disk("root"), disk("data"), nic(), domain={"machine": {"type": "q35"}}))
         assert libvirt.default(bare, oldObject=stored).object["spec"] == stored["spec"]
 
-    def test_even_after_another_seed_and_another_name_of_the_default(
-        self, libvirt: Libvirt, stored: dict[str, Any]
-    ) -> None:
+    def test_stored_values_stay_with_another_seed(self, libvirt: Libvirt, stored: dict[str, Any]) -> None:
         bare = vm(spec(disk("root"), disk("data"), nic()))
         assert libvirt.default(bare, oldObject=stored, seed="x").object["spec"] == stored["spec"]
 

@@ -436,7 +436,7 @@ class TestAuthor:
         assert fields(answer)["domain.memory.guest"] == "256Mi"
         assert fields(answer)[f"{ROOT}.disk.bus"] == "sata"
 
-    def test_but_not_an_address_or_identity(self, libvirt: Libvirt) -> None:
+    def test_a_mac_address_and_a_firmware_id_that_the_author_removes_stay(self, libvirt: Libvirt) -> None:
         own = [
             put(f"{NIC}.macAddress", "02:00:00:00:00:01"),
             put("domain.firmware", {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223"}),
@@ -448,7 +448,7 @@ class TestAuthor:
 
 @pytest.mark.libvirt
 class TestWithoutRecord:
-    """VMs of an installation before records: `managedFields` and `kubectl apply` tell."""
+    """VMs whose record a client has removed: `managedFields` and `kubectl apply` show what the author wrote."""
 
     EDIT = (
         put("domain.devices.autoattachGraphicsDevice", False),

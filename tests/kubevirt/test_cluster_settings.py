@@ -20,7 +20,7 @@ def test_numbers_that_kubevirt_cannot_have_meant_are_its_defaults(value: Any) ->
     assert ClusterSettings.of(kubevirt({"developerConfiguration": wrong})) == ClusterSettings.of(kubevirt({}))
 
 
-def test_the_settings_of_an_installation() -> None:
+def test_settings_are_read_from_the_kubevirt_object() -> None:
     document = kubevirt(
         {
             "network": {"defaultNetworkInterface": "masquerade"},

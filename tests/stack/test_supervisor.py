@@ -54,7 +54,9 @@ def alive(pid: int) -> bool:
         pytest.param({"b": ("left-out",)}, [["b"]], id="what was left out is not waited for"),
     ],
 )
-def test_start_order(after: dict[str, tuple[str, ...]], expected: list[list[str]]) -> None:
+def test_components_start_after_their_dependencies(
+    after: dict[str, tuple[str, ...]], expected: list[list[str]]
+) -> None:
     assert start_order(after) == expected
 
 

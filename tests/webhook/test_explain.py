@@ -67,7 +67,7 @@ async def test_an_unknown_token_learns_nothing(webhook: RunningWebhook, document
     assert (await ask(webhook, document))[0] == 400
 
 
-async def test_the_winner_the_runner_up_and_every_setting(webhook: RunningWebhook) -> None:
+async def test_an_explanation_has_the_winner_all_candidates_and_all_settings(webhook: RunningWebhook) -> None:
     webhook.api_server.script = api_server()
     code, told = await ask(webhook, ASKED)
     assert code == 200

@@ -307,7 +307,7 @@ async def test_admission_records_the_author(
 
 
 @pytest.mark.parametrize(("document", "flag"), KINDS)
-async def test_nobody_takes_over_what_he_may_not_get(
+async def test_a_user_cannot_take_over_a_reference_that_he_may_not_get(
     webhook: RunningWebhook, document: Json, flag: tuple[str, ...]
 ) -> None:
     asked: list[Json] = []

@@ -279,7 +279,7 @@ async def test_a_leader_with_a_fast_clock_expires_nothing_early(ours: Path, desk
         await desk.claim("kept", poolName="web", ttlSeconds=1800)
         before = await desk.becomes("kept", "Ready")
         await until(desk.ready, 2)
-        waiting = {m.uid for m in await desk.vms() if m.unclaimed}
+        waiting = {vm.uid for vm in await desk.vms() if vm.unclaimed}
     async with controllers(ours, wall=lambda: time.time() + 3600) as late:
         # The API server's clock decides when a claim is bound and when it expires.
         await desk.claim("short", poolName="web", ttlSeconds=2)
@@ -342,13 +342,13 @@ async def _lifetime(desk: Counter, name: str) -> float:
 async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: RunningControllers) -> None:
     """After a second VM the claim fails with the reason."""
     await desk.filled(2, standby={"mode": "Stopped"})
-    machines = {m.uid: m for m in await desk.vms()}
+    machines = {vm.uid: vm for vm in await desk.vms()}
     # The short timeout comes after the first start of the VMs, which may take longer.
     await desk.change(paused=True, readiness={"timeoutSeconds": 3})
     await until(desk.observed, True)
-    for m in machines.values():
+    for vm in machines.values():
         fault = {"annotations": {f"{meta.SIM_PREFIX}fail": "Stuck"}}
-        await desk.api.patch(VMS, desk.namespace, m.name, {"metadata": fault})
+        await desk.api.patch(VMS, desk.namespace, vm.name, {"metadata": fault})
     await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Failed")
     assert (status["attempts"], await desk.reason("mine")) == (2, "ActivationFailed")
@@ -356,7 +356,7 @@ async def test_a_vm_that_does_not_start_is_deleted(desk: Counter, running: Runni
 
 
 async def left_of(desk: Counter, machines: Collection[str]) -> set[str]:
-    return {m.uid for m in await desk.vms()} & set(machines)
+    return {vm.uid for vm in await desk.vms()} & set(machines)
 
 
 async def test_a_claim_of_the_same_name_gets_another_vm(desk: Counter, running: RunningControllers) -> None:
@@ -366,7 +366,7 @@ async def test_a_claim_of_the_same_name_gets_another_vm(desk: Counter, running: 
         await desk.claim("mine", poolName="web")
         if phase:
             await until(lambda phase=phase: reached(desk, phase), True)  # type: ignore[misc]
-        seen |= {m.uid for m in await desk.vms() if m.claim_uid}
+        seen |= {vm.uid for vm in await desk.vms() if vm.claim_uid}
         await desk.unclaim("mine")
     made = await desk.claim("mine", poolName="web")
     status = await desk.becomes("mine", "Ready")
@@ -379,7 +379,7 @@ async def reached(desk: Counter, phase: str) -> bool:
 
 
 async def claimants(desk: Counter) -> list[str]:
-    return sorted(m.claim_uid for m in await desk.vms() if m.claim_uid)
+    return sorted(vm.claim_uid for vm in await desk.vms() if vm.claim_uid)
 
 
 async def test_claims_outlive_their_pool(desk: Counter, running: RunningControllers) -> None:
@@ -397,7 +397,7 @@ async def test_claims_outlive_their_pool(desk: Counter, running: RunningControll
 
 
 async def names(desk: Counter) -> list[str]:
-    return sorted(m.name for m in await desk.vms())
+    return sorted(vm.name for vm in await desk.vms())
 
 
 async def test_command_line(simulated: StackPaths, desk: Counter, running: RunningControllers) -> None:
@@ -617,7 +617,7 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
         made = await desk.claim(name, poolName="web")
         async with line.serve(tmp_path / "kubeconfig"), controllers(tmp_path / "kubeconfig"):
             await until(lambda line=line: asyncio.sleep(0, line.written), True)  # type: ignore[misc]
-        (taken,) = [m for m in await desk.vms() if m.claim_uid == made["metadata"]["uid"]]
+        (taken,) = [vm for vm in await desk.vms() if vm.claim_uid == made["metadata"]["uid"]]
         assert (taken.state, await desk.phase(name)) == states
         async with controllers(ours) as running:
             await until(lambda uid=taken.uid: state_of(desk, uid), "InUse")  # type: ignore[misc]
@@ -631,7 +631,7 @@ async def test_a_claim_survives_a_kill_after_each_write(desk: Counter, ours: Pat
 
 
 async def state_of(desk: Counter, uid: str) -> str:
-    return next((str(m.state) for m in await desk.vms() if m.uid == uid), "")
+    return next((str(vm.state) for vm in await desk.vms() if vm.uid == uid), "")
 
 
 @pytest_asyncio.fixture

@@ -57,7 +57,7 @@ async def replaced_after(running: Place, fault: str) -> None:
     await complete(running)
 
 
-async def test_when_all_fail_none_is_replaced(running: Place) -> None:
+async def test_healing_replaces_no_vm_while_all_fail(running: Place) -> None:
     await running.pool(4, autohealing={})
     await complete(running)
     before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}

@@ -234,9 +234,7 @@ async def test_require_waits_for_a_second_node_and_says_so(running: Place) -> No
     assert await runs(running) == before
 
 
-async def test_without_live_migrate_require_names_it_and_goes_on_when_it_is_there(
-    simulated: StackPaths, guests: Place
-) -> None:
+async def test_require_waits_for_the_workload_update_method_live_migrate(simulated: StackPaths, guests: Place) -> None:
     async with controller(simulated.kubeconfig):
         await guests.pool(2, template=sized(1), updateStrategy=choice("Require"))
         await complete(guests)

@@ -260,10 +260,10 @@ async def why_not_at_rest(desk: Counter) -> str:
         if phase == "Ready" and status.get("expiresAt"):
             return f"claim {name} is still to expire"
     vms, _ = await insisted(lambda: desk.api.list(VMS, desk.namespace))
-    if deleting := [m["metadata"]["name"] for m in vms if m["metadata"].get("deletionTimestamp")]:
+    if deleting := [vm["metadata"]["name"] for vm in vms if vm["metadata"].get("deletionTimestamp")]:
         return f"{deleting} are being deleted"
     status = await insisted(desk.status)
-    available = MAX_TOTAL - sum(meta.CLAIM_UID in (m["metadata"].get("labels") or {}) for m in vms)
+    available = MAX_TOTAL - sum(meta.CLAIM_UID in (vm["metadata"].get("labels") or {}) for vm in vms)
     wanted = min(3, available)
     if status.get("availableReplicas", 0) != wanted or status.get("queuedClaims", 0):
         return f"the pool: {status}"
@@ -271,5 +271,5 @@ async def why_not_at_rest(desk: Counter) -> str:
 
 
 async def describe(desk: Counter) -> list[str]:
-    vms = [str(m) for m in await desk.vms()]
+    vms = [str(vm) for vm in await desk.vms()]
     return [*vms, *(f"{name}: {status}" for name, status in (await desk.claims()).items())]

@@ -137,9 +137,9 @@ async def test_a_failing_template_opens_the_circuit_breaker_which_closes_after_a
 
         async def repaired() -> int:
             """Repairs VMs that were created before the change as well."""
-            for m in await place.vms():
-                if m.state is not WarmState.READY:
-                    await place.annotate(m, fail="", fail_rate="0")
+            for vm in await place.vms():
+                if vm.state is not WarmState.READY:
+                    await place.annotate(vm, fail="", fail_rate="0")
             return await place.available()
 
         await until(repaired, 20)
@@ -210,8 +210,8 @@ async def test_vms_on_a_lost_node_become_unknown_and_stay(place: PoolNamespace, 
         before = await place.uids()
         guests, _ = await place.api.list(VMIS, place.namespace)
         node = guests[0]["status"]["nodeName"]  # while VMs of other tests go, all VMs may be on one node
-        for m in await place.vms():
-            await place.annotate(m, node_lost_seconds="3600")
+        for vm in await place.vms():
+            await place.annotate(vm, node_lost_seconds="3600")
         try:
             await place.api.patch(NODES, None, node, {"metadata": {"annotations": {meta.NODE_LOST: "true"}}})
             await until(lambda: _any_unknown(place), True)
@@ -322,8 +322,8 @@ async def test_unschedulable_vms_are_not_replaced(place: PoolNamespace, ours: An
         assert await place.uids() == before
         await place.change(readiness={"timeoutSeconds": 600})
         await until(place.observed, True)
-        for m in await place.vms():  # the cluster has capacity again
-            await place.annotate(m, fail="", fail_rate="0")
+        for vm in await place.vms():  # the cluster has capacity again
+            await place.annotate(vm, fail="", fail_rate="0")
         await until(place.available, 3)
         assert await place.uids() == before
         await place.hears("InsufficientCapacity")
@@ -351,7 +351,7 @@ async def test_vms_wait_in_the_standby_mode_of_the_pool(place: PoolNamespace, ou
     await place.pool(3, standby={"mode": mode, "hotReplicas": 1})
     async with controllers(ours):
         await until(place.available, 3)
-        standby = sorted(m.standby for m in await place.vms())
+        standby = sorted(vm.standby for vm in await place.vms())
         assert standby == sorted(["Running", mode, mode])
         await until(place.words, sorted(["Running", mode, mode]))
         await place.change(standby={"mode": "Running"})
@@ -361,7 +361,7 @@ async def test_vms_wait_in_the_standby_mode_of_the_pool(place: PoolNamespace, ou
 
 
 async def _standbys(place: PoolNamespace) -> list[str]:
-    return sorted(m.standby for m in await place.vms())
+    return sorted(vm.standby for vm in await place.vms())
 
 
 async def test_vms_of_a_deleted_pool_become_orphans(place: PoolNamespace, ours: Any) -> None:
@@ -399,7 +399,7 @@ async def _finalizers(place: PoolNamespace) -> list[str]:
 
 async def _orphans(place: PoolNamespace) -> set[str]:
     pools, _ = await place.api.list(WARM_POOLS, place.namespace)
-    return {m.orphaned for m in await place.vms()} if not pools else {"the pool is still there"}
+    return {vm.orphaned for vm in await place.vms()} if not pools else {"the pool is still there"}
 
 
 async def test_an_unavailable_api_server_costs_no_vm(place: PoolNamespace, ours: Any, tmp_path: Any) -> None:
@@ -444,24 +444,24 @@ async def test_conflicts_and_lost_answers_of_the_vm_backend(place: PoolNamespace
         claim = Owner("VirtualMachineClaim", "mine", uid)
         claimed = await change_with_retries(vms, taken, Change(WarmState.ALLOCATING, claim_uid=uid, owner=claim))
         assert (claimed.owner.uid, claimed.claim_uid, claimed.unclaimed) == (uid, uid, False)
-        assert [m.uid for m in await vms.find(place.namespace, uid)] == [made.uid]
+        assert [vm.uid for vm in await vms.find(place.namespace, uid)] == [made.uid]
 
 
-async def change_with_retries(vms: VMBackend, m: WarmVM, wanted: Change) -> WarmVM:
+async def change_with_retries(vms: VMBackend, vm: WarmVM, wanted: Change) -> WarmVM:
     """Retries conflicts with KubeVirt's writes of the VM's status."""
     for _ in range(50):
-        if (seen := await vms.read(m)) is not None:
+        if (seen := await vms.read(vm)) is not None:
             with suppress(WriteConflict):
                 return await vms.change(seen, wanted)
         await asyncio.sleep(0.1)
-    raise AssertionError(f"{m.name} never kept changing")
+    raise AssertionError(f"{vm.name} never kept changing")
 
 
 async def test_users_cannot_write_the_labels_of_warm_vms(place: PoolNamespace, ours: Any) -> None:
     await place.pool(1)
     async with controllers(ours):
         await until(place.available, 1)
-        (m,) = await place.vms()
+        (vm,) = await place.vms()
         for labels in ({meta.WARM_STATE: "InUse"}, {meta.CLAIM_UID: "mine"}, {meta.POOL_UID: None}):
             with pytest.raises(ApiError, match="written by Poolhouse only"):
-                await place.api.patch(VMS, m.namespace, m.name, {"metadata": {"labels": labels}})
+                await place.api.patch(VMS, vm.namespace, vm.name, {"metadata": {"labels": labels}})

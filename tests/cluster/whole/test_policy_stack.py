@@ -58,7 +58,7 @@ def everything(whole: StackPaths) -> Stack:
 
 
 @pytest.mark.sentence("3.8", "3.20")
-def test_the_documents_manifest_is_applied_and_its_copy_refused(everything: Stack) -> None:
+def test_the_manifest_of_the_design_is_applied_and_its_copy_refused(everything: Stack) -> None:
     written = yaml.safe_load(FULL)
     everything.apply(written)
     stored = json.loads(everything.kubectl("get", "migrationpolicies.kubevirt.io", "my-awesome-policy", "-o", "json"))

@@ -185,7 +185,7 @@ def test_the_certificate_is_trusted_at_any_time() -> None:
 
 
 @pytest.mark.parametrize("ahead", [HOUR / 2, 30 * DAY, -3 * DAY], ids=str)
-def test_whoever_leads_with_another_clock_there_is_always_a_certificate_by_the_own_one(ahead: timedelta) -> None:
+def test_leaders_with_different_clocks_always_find_a_valid_certificate(ahead: timedelta) -> None:
     """Two leaders in turn, half a year long, one of them with a wrong clock."""
     state, now = CertificateSnapshot(configurations=(configuration(),)), NOW
     for turn in range(90):

@@ -131,7 +131,7 @@ def test_a_vm_that_a_claim_is_about_to_get_counts_for_its_requester(reserved: bo
         pytest.param(False, ["second", "bob"], id="a claim that boots a VM of its own: ann has got no ready VM"),
     ],
 )
-def test_whose_turn_is_next(served: bool, order: list[str]) -> None:
+def test_a_requester_that_got_a_ready_vm_comes_last(served: bool, order: list[str]) -> None:
     found = an_allocator(a_vm("a"))
     claims = [
         a_claim(uid=uid, creationTimestamp=ago(age), annotations={meta.REQUESTER: requester})
@@ -165,7 +165,7 @@ def test_claim_of_one_second_are_served_as_they_were_observed() -> None:
         pytest.param(a_claim(), ClaimRecord(own={"m"}), NOT_RECORDED, True, id="this process has reserved it"),
         pytest.param(a_claim(), ClaimRecord(own={"other"}), NOT_RECORDED, False, id="this process has another one"),
         pytest.param(a_claim(), ClaimRecord(), RECORDED, True, id="the pool's status"),
-        pytest.param(a_claim(), ClaimRecord(), POOL, True, id="a pool of an earlier release has no record"),
+        pytest.param(a_claim(), ClaimRecord(), POOL, True, id="a pool without a status has no record"),
         pytest.param(a_claim(), ClaimRecord(), None, False, id="its pool is gone"),
     ],
 )

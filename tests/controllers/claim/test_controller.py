@@ -322,7 +322,7 @@ def observed(pool: WarmPool | None, vm: WarmVM, claim: Claim | None = None, own:
         pytest.param(recording(), {}, True, id="nobody knows the VM"),
         pytest.param(None, {}, True, id="a VM of no pool"),
         pytest.param(recording("m"), {}, False, id="the pool's status has it"),
-        pytest.param(recording(status={}), {}, False, id="the pool was not seen since an older release"),
+        pytest.param(recording(status={}), {}, False, id="the pool has no record"),
         pytest.param(recording(), {"own": "m"}, False, id="this process has reserved or created it"),
         pytest.param(recording(), {"claim": a_claim(status=bound_status("m"))}, False, id="the claim's status has it"),
         pytest.param(recording(), {"claim": a_claim(status=bound_status("x"))}, True, id="it has another"),

@@ -63,10 +63,10 @@ def kind(step: Step) -> Any:
     match step:
         case UpdateStatus():
             return said(step)
-        case ReserveVM(m) | MarkActivated(m) | ActivateVM(m) | CheckHealth(m) | PersonalizeVM(m) | HandOverVM(m):
-            return type(step), m.uid
-        case DeleteVM(m, _):
-            return DeleteVM, m.uid
+        case ReserveVM(vm) | MarkActivated(vm) | ActivateVM(vm) | CheckHealth(vm) | PersonalizeVM(vm) | HandOverVM(vm):
+            return type(step), vm.uid
+        case DeleteVM(vm, _):
+            return DeleteVM, vm.uid
         case CreateVM():
             return CreateVM, step.reason
     return type(step)
@@ -1068,7 +1068,7 @@ def test_an_unrecorded_vm_in_use_is_neither_given_nor_deleted() -> None:
 
 
 def test_a_held_vm_needs_no_record_of_its_pool() -> None:
-    """The claim's status has its UID, also if an older release has written it."""
+    """The claim's status has the UID of the VM."""
     found = snapshot(a_claim(status=READY_STATUS), claimed_vm("m", WarmState.IN_USE))
     assert isinstance(plan(found, NOW), Requeue | UpdateStatus)
 

@@ -109,11 +109,11 @@ def retained(ordinal: int, by: str = "u-web") -> RetainedDisk:
 def snapshot(of: Pool | int, *vms: VM, **given: Any) -> PoolSnapshot:
     """As observed: the names of the pool's own VMs are taken, others are given in `taken_ordinals`."""
     found = of if isinstance(of, Pool) else a_pool(of)
-    own = {ordinal for m in vms if (ordinal := ordinal_of("web", m.name)) is not None}
+    own = {ordinal for vm in vms if (ordinal := ordinal_of("web", vm.name)) is not None}
     facts = {
         "revision": REVISION,
         "revisions": (OLD, LIGHT, REVISION),
-        "awaiting_release": tuple(m for m in vms if m.deleting and m.retains_disks),
+        "awaiting_release": tuple(vm for vm in vms if vm.deleting and vm.retains_disks),
         **given,
         "taken_ordinals": frozenset(own | set(given.get("taken_ordinals", ()))),
     }

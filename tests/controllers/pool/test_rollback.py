@@ -77,7 +77,7 @@ def three(
         ),
     ],
 )
-def test_when_an_update_is_aborted(observed: PoolSnapshot, reason: str) -> None:
+def test_the_failures_for_which_an_update_is_aborted(observed: PoolSnapshot, reason: str) -> None:
     found = abort_of(observed, NOW)
     assert (found.reason if found else "") == reason
 

@@ -13,7 +13,7 @@ from tests.controllers.pool.builders import halted, vm
 
 
 def names(machines: list[VM], **policy: Any) -> list[str]:
-    return [m.name for m in sort_victims(machines, SelectionPolicy.model_validate(policy))]
+    return [vm.name for vm in sort_victims(machines, SelectionPolicy.model_validate(policy))]
 
 
 @pytest.mark.sentence("1.14")

@@ -33,7 +33,7 @@ NOTHING: Any = None
         pytest.param(vmi("web-a"), vmi("web-a", ready=False), id="an own VMI changes"),
     ],
 )
-async def test_a_set_that_counts_a_vmi_hears_of_it(old: VMI | None, new: VMI | None) -> None:
+async def test_a_changed_vmi_enqueues_each_set_that_counts_it(old: VMI | None, new: VMI | None) -> None:
     stores, found = Stores(), a_set(1, paused=True)
     stores.sets.put(found.key, found)
     registry, planner = ReplicaSetMetrics(CollectorRegistry()), InlinePlanner()

@@ -72,7 +72,9 @@ def question(author: Author = ANN, name: str = "fedora") -> Question:
         ),
     ],
 )
-def test_whom_to_ask_about(authors: Any, changed: Any, expected: Any) -> None:
+def test_the_rights_of_known_authors_of_new_references_are_asked_about(
+    authors: Any, changed: Any, expected: Any
+) -> None:
     assert questions(authors, DATA_SOURCES, changed) == expected
 
 

@@ -104,10 +104,10 @@ def a_vm(name: str, state: WarmState | None = WarmState.READY, *, of: WarmPool |
 
 def a_cache(*vms: WarmVM, nodes: tuple[Node, ...] = (Node("node-1"),)) -> WarmVMCache:
     found = WarmVMCache()
-    for m in vms:
-        found.vms.put(m.key, replace(m, vmi=None, node=None))
-        if m.vmi is not None:
-            found.vmis.put(m.key, m.vmi)
+    for vm in vms:
+        found.vms.put(vm.key, replace(vm, vmi=None, node=None))
+        if vm.vmi is not None:
+            found.vmis.put(vm.key, vm.vmi)
     for each in nodes:
         found.nodes.put(each.key, each)
     return found
@@ -117,10 +117,10 @@ FAILED = Health("Failed", "NoAnswer", "no answer")
 UNABLE = Health("Unable", "NodeNotReady", "node node-1 is not ready")
 
 
-def vm_health(m: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
+def vm_health(vm: WarmVM, pool: WarmPool, **facts: Any) -> VMHealth:
     """The health that follows from the VM, with the given facts."""
-    awake = vmi_health(m, pool.spec.readiness)
-    found = VMHealth(awake, awake if m.standby == "Running" else standby_health(m), healthy_seconds=1000.0)
+    awake = vmi_health(vm, pool.spec.readiness)
+    found = VMHealth(awake, awake if vm.standby == "Running" else standby_health(vm), healthy_seconds=1000.0)
     return VMHealth(**{**found.__dict__, **facts})
 
 
@@ -128,7 +128,7 @@ def a_snapshot(
     of: WarmPool | int, *vms: WarmVM, health: dict[str, VMHealth] | None = None, **facts: Any
 ) -> WarmPoolSnapshot:
     pool = a_pool(of) if isinstance(of, int) else of
-    found = {m.uid: vm_health(m, pool) for m in vms} | (health or {})
+    found = {vm.uid: vm_health(vm, pool) for vm in vms} | (health or {})
     return WarmPoolSnapshot(
         pool=pool,
         vms=vms,

@@ -28,7 +28,7 @@ from tests.controllers.warmpool.test_ssh_keys import template
 
 
 @pytest.mark.parametrize(
-    ("m", "wanted", "fine"),
+    ("vm", "wanted", "fine"),
     [
         pytest.param(a_vm("a"), Change(WarmState.ALLOCATING, claim_uid="c"), True, id="a claim gets a Ready VM"),
         pytest.param(a_vm("a", WarmState.IN_USE), Change(claim_uid="other"), False, id="no second claim"),
@@ -52,12 +52,12 @@ from tests.controllers.warmpool.test_ssh_keys import template
         pytest.param(a_vm("a"), Change(labels={"x": "y"}), True, id="labels only"),
     ],
 )
-def test_allowed_transitions(m: WarmVM, wanted: Change, fine: bool) -> None:
+def test_allowed_transitions(vm: WarmVM, wanted: Change, fine: bool) -> None:
     if fine:
-        check_transition(m, wanted)
+        check_transition(vm, wanted)
     else:
         with pytest.raises(InvalidTransition):
-            check_transition(m, wanted)
+            check_transition(vm, wanted)
 
 
 class NoSecrets:

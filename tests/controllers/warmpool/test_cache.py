@@ -32,8 +32,8 @@ def test_a_changed_state_label_moves_the_vm() -> None:
 
 
 def test_a_vm_is_joined_with_its_own_vmi_and_node() -> None:
-    (m,) = a_cache(a_vm("a")).in_state(POOL, WarmState.READY)
-    assert (m.vmi is not None, m.node) == (True, Node("node-1"))
+    (vm,) = a_cache(a_vm("a")).in_state(POOL, WarmState.READY)
+    assert (vm.vmi is not None, vm.node) == (True, Node("node-1"))
     (stranger,) = a_cache(a_vm("a", vmi=a_vmi(name="web-a", owner_uid="another"))).in_state(POOL, WarmState.READY)
     assert (stranger.vmi, stranger.node) == (None, None), "the VMI of an earlier VM of this name"
 

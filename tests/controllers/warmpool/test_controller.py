@@ -137,10 +137,10 @@ class World:
         return self.seconds
 
     def add(self, *vms: WarmVM) -> None:
-        for m in vms:
-            self.cache.vms.put(m.key, replace(m, vmi=None, node=None))
-            if m.vmi is not None:
-                self.cache.vmis.put(m.key, m.vmi)
+        for vm in vms:
+            self.cache.vms.put(vm.key, replace(vm, vmi=None, node=None))
+            if vm.vmi is not None:
+                self.cache.vmis.put(vm.key, vm.vmi)
 
     def remove(self, name: str, changed: Callable[[WarmVM | None, WarmVM | None], None]) -> None:
         """Removes the VM from the cache."""

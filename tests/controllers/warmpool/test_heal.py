@@ -200,8 +200,8 @@ def test_heal(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
 
 
 def test_unable_and_failed_lead_to_different_states() -> None:
-    m = a_vm("a")
-    assert planned(a_snapshot(1, m, health={"a": VMHealth(UNABLE, UNABLE)})) == [("state", "a", "Unknown")]
+    vm = a_vm("a")
+    assert planned(a_snapshot(1, vm, health={"a": VMHealth(UNABLE, UNABLE)})) == [("state", "a", "Unknown")]
     failed = VMHealth(FAILED, FAILED, failed_periods=3)
-    assert planned(a_snapshot(1, m, health={"a": failed})) == [("state", "a", "Unhealthy")]
-    assert replace(m, deleting=True) not in a_snapshot(1, replace(m, deleting=True)).members
+    assert planned(a_snapshot(1, vm, health={"a": failed})) == [("state", "a", "Unhealthy")]
+    assert replace(vm, deleting=True) not in a_snapshot(1, replace(vm, deleting=True)).members

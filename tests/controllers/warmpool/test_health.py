@@ -24,7 +24,7 @@ UNREACHABLE = replace(HEALTHY_VM, node=NOT_READY_NODE)
 
 
 @pytest.mark.parametrize(
-    ("m", "readiness", "expected"),
+    ("vm", "readiness", "expected"),
     [
         pytest.param(HEALTHY_VM, Readiness(), ("Healthy", ""), id="Ready"),
         pytest.param(FAILING, Readiness(), ("Failed", "NotReady"), id="not Ready"),
@@ -42,8 +42,8 @@ UNREACHABLE = replace(HEALTHY_VM, node=NOT_READY_NODE)
         ),
     ],
 )
-def test_vmi_health(m: WarmVM, readiness: Readiness, expected: tuple[str, str]) -> None:
-    found = vmi_health(m, readiness)
+def test_vmi_health(vm: WarmVM, readiness: Readiness, expected: tuple[str, str]) -> None:
+    found = vmi_health(vm, readiness)
     assert (found.verdict, found.reason) == expected
 
 
@@ -119,10 +119,10 @@ class Observer:
         self.pool, self.clock = pool, Clock()
         self.tracker = HealthTracker(self.clock)
 
-    def at(self, m: WarmVM, *after: float) -> Any:
+    def at(self, vm: WarmVM, *after: float) -> Any:
         for seconds in after:
             self.clock.now += seconds
-            found = self.tracker.observe(self.pool, [m])[m.uid]
+            found = self.tracker.observe(self.pool, [vm])[vm.uid]
         return found
 
 
@@ -213,7 +213,7 @@ async def test_a_vm_with_a_probe_is_not_healthy_before_its_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    "m",
+    "vm",
     [
         pytest.param(a_vm("a", WarmState.IN_USE), id="a claimed VM"),
         pytest.param(a_vm("a", standby="Paused"), id="a paused VM"),
@@ -221,9 +221,9 @@ async def test_a_vm_with_a_probe_is_not_healthy_before_its_answer() -> None:
         pytest.param(UNREACHABLE, id="a VM on a node that is not ready"),
     ],
 )
-async def test_vms_that_are_not_probed(m: WarmVM) -> None:
+async def test_vms_that_are_not_probed(vm: WarmVM) -> None:
     backend = FakeBackend(HEALTHY)
-    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [m], backend)
+    await HealthTracker(Clock()).probe(a_pool(1, readiness={"tcp": {"port": 22}}), [vm], backend)
     assert backend.probes == 0
 
 

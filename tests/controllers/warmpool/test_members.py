@@ -67,9 +67,7 @@ def recording(*uids: str, replicas: int = 1, **spec: Any) -> WarmPool:
             [],
             id="the VMs of claims are their claims'",
         ),
-        pytest.param(
-            a_snapshot(a_pool(1), a_vm("a", NEW)), [("state", "a", "Ready")], id="an older release has recorded none"
-        ),
+        pytest.param(a_snapshot(a_pool(1), a_vm("a", NEW)), [("state", "a", "Ready")], id="the pool has no record"),
     ],
 )
 def test_vms_without_a_record(observed: WarmPoolSnapshot, expected: list[Any]) -> None:
@@ -94,7 +92,7 @@ def test_the_record() -> None:
         a_vm("e", orphaned="TemplateChanged", owner=NO_OWNER),
         a_vm("f", NEW),
     )
-    assert members(a_snapshot(a_pool(3), *there)) == ("a", "b", "d", "f"), "an older release has recorded none"
+    assert members(a_snapshot(a_pool(3), *there)) == ("a", "b", "d", "f"), "the pool has no record"
     found = a_snapshot(recording("a", "b", "c", "e", "gone"), *there, created=frozenset({"f", "new"}))
     assert members(found) == ("a", "b", "f", "new"), "a forged VM gets into no record"
     assert members(a_snapshot(recording())) == ()

@@ -62,10 +62,10 @@ def test_the_namespace_of_the_pool_does_not_count() -> None:
 def test_another_spelling_of_the_template_keeps_vms_with_an_agent() -> None:
     """The agent is hashed beside the template, whose quantities and defaults keep their meaning."""
     agent, respelt = {"port": 8200}, {"template": {"spec": {"domain": {"memory": {"guest": "1024Mi"}}}}}
-    m = a_vm("web-1", of=a_pool(template={"spec": SPEC}, agent=agent))
-    assert a_pool(template={"spec": respelt}, agent=agent).current(m)
-    assert not a_pool(template={"spec": respelt}, agent={"port": 8201}).current(m)
-    assert not a_pool(template={"spec": respelt}).current(m), "the VM has an agent that the pool no longer has"
+    vm = a_vm("web-1", of=a_pool(template={"spec": SPEC}, agent=agent))
+    assert a_pool(template={"spec": respelt}, agent=agent).current(vm)
+    assert not a_pool(template={"spec": respelt}, agent={"port": 8201}).current(vm)
+    assert not a_pool(template={"spec": respelt}).current(vm), "the VM has an agent that the pool no longer has"
 
 
 def test_vms_of_a_newer_release_count_as_current() -> None:

@@ -82,7 +82,7 @@ STOPPED = a_vm("a", standby="Stopped")
 
 
 @pytest.mark.parametrize(
-    ("m", "why"),
+    ("vm", "why"),
     [
         pytest.param(a_vm("a"), "", id="running and healthy"),
         pytest.param(PAUSED, "", id="paused"),
@@ -106,8 +106,8 @@ STOPPED = a_vm("a", standby="Stopped")
         pytest.param(replace(STOPPED, vmi=a_vmi()), "not stopped", id="should be stopped and runs"),
     ],
 )
-def test_why_unavailable(m: WarmVM, why: str) -> None:
-    assert (why in why_unavailable(m)) if why else why_unavailable(m) == ""
+def test_why_unavailable(vm: WarmVM, why: str) -> None:
+    assert (why in why_unavailable(vm)) if why else why_unavailable(vm) == ""
 
 
 def test_parse_vmi() -> None:

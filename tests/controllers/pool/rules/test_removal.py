@@ -107,7 +107,7 @@ def test_lifecycle_hooks_hold_it_and_another_vm_is_created_meanwhile_if_replicas
     assert "EndHold" not in {each.verb for each in again.actions}
 
 
-def test_a_user_is_told_why_it_stays() -> None:
+def test_the_wait_of_a_protected_vm_names_both_annotations() -> None:
     (waits,) = plan(snapshot(without(2, "web-2"), vm(1), vm(2, scale_in="Protect"), vm(3)), NOW).waits
     assert waits.reason == "poolhouse.dev/remove-vms names it: poolhouse.dev/scale-in protects it"
 

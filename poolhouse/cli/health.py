@@ -30,12 +30,22 @@ class Health:
     message: str = ""
 
 
+def describe_deletion(metadata: Json) -> str:
+    return "; ".join(("it is being deleted", *finalizers_left(metadata)))
+
+
+def finalizers_left(metadata: Json) -> list[str]:
+    """What keeps an object that is being deleted, as a sentence; empty for another object."""
+    found = metadata.get("finalizers") if metadata.get("deletionTimestamp") else ()
+    return [f"it stays until these finalizers are removed: {', '.join(found)}"] if found else []
+
+
 def assess(document: Json) -> Health:
     """Returns the health of an object of any of our kinds. An object that asks for nothing any more, such as a claim
     that was released, has no condition Ready and is healthy, like a completed Job."""
     metadata, status = document["metadata"], document.get("status") or {}
     if metadata.get("deletionTimestamp"):
-        return Health("Progressing", "it is being deleted")
+        return Health("Progressing", describe_deletion(metadata))
     if status.get("observedGeneration") is None or status["observedGeneration"] != metadata.get("generation"):
         return Health("Progressing", "the controller has not observed the last change yet")
     found = {each["type"]: each for each in status.get("conditions") or ()}

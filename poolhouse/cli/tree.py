@@ -16,7 +16,7 @@ from poolhouse.api.kinds import meta
 from poolhouse.api.kinds.resource_types import DATA_VOLUMES, OURS, PVCS, VMIS, VMS
 from poolhouse.cli.cluster import Cluster, cluster_options, list_kinds
 from poolhouse.cli.completion import complete_names
-from poolhouse.cli.health import assess
+from poolhouse.cli.health import assess, describe_deletion
 from poolhouse.cli.live import FOLLOW, LiveLines
 from poolhouse.cli.output import Failed, align_columns, echo, is_structured, output_option, print_structured
 from poolhouse.cli.parameters import NAMED_KINDS, parse_name, qualified_name, short_name
@@ -136,7 +136,7 @@ def _names(node: Node) -> Iterator[str]:
 def summarize(document: Json) -> str:
     metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
     if metadata.get("deletionTimestamp"):
-        return "it is being deleted"
+        return describe_deletion(metadata)
     match document["kind"]:
         case "VirtualMachine":
             return str(status.get("printableStatus") or "")

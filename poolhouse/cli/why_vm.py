@@ -11,6 +11,7 @@ from poolhouse.api.apimachinery.timestamps import format_time, parse_time
 from poolhouse.api.apimachinery.unstructured import Json
 from poolhouse.cli.cluster import list_kinds, list_visible
 from poolhouse.cli.data_volumes import data_volume_facts
+from poolhouse.cli.health import finalizers_left
 from poolhouse.cli.output import Failed
 from poolhouse.cli.past import (
     Identity,
@@ -71,6 +72,8 @@ async def _explain_vm(
         facts, following = await _pool_state(api, namespace, name, pool)
     else:
         facts, following = await _facts(api, namespace, identity, vm, pool, gone_by), []
+    if vm is not None:
+        facts = [*facts, *finalizers_left(vm["metadata"])]
     return {
         "vm": name,
         "uid": identity.uid,

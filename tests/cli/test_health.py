@@ -87,6 +87,14 @@ STALLED = condition("Stalled", True, "FailedCreate", "no")
             id="deletion comes before conditions",
         ),
         pytest.param(
+            pool(STALLED, deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["a.com/x", "foregroundDeletion"]),
+            Health(
+                "Progressing",
+                "it is being deleted; it stays until these finalizers are removed: a.com/x, foregroundDeletion",
+            ),
+            id="finalizers keep it",
+        ),
+        pytest.param(
             {"metadata": {"generation": 1}, "status": {"observedGeneration": 1, "phase": "Released"}},
             Health("Healthy", "Released"),
             id="a claim that asks for nothing any more",

@@ -30,7 +30,6 @@ def observe(
         return pool
     pool, beyond = _within_limit(pool, stores.cluster.replica_limit(pool.namespace))
     revisions = stores.revisions.of(pool)
-    retained = stores.retained_disks.by("namespace", pool.namespace)
     of_name = list(stores.vms.by("base_name", key))
     vms = with_restores(stores.vms_of(pool))
     found = PoolSnapshot(
@@ -39,7 +38,7 @@ def observe(
         unowned=tuple(sorted(vm.name for vm in of_name if vm.unowned)),
         foreign_vmis=stores.foreign_vmis(pool),
         awaiting_release=stores.awaiting_release(key),
-        retained_disks=tuple(disk for disk in retained if disk.retained_by == pool.uid),
+        retained_disks=tuple(stores.retained_disks.by("pool", (pool.namespace, pool.uid))),
         revision=revisions.current,
         revision_saved=revisions.is_saved,
         revisions=revisions.stored,
@@ -63,7 +62,7 @@ def observe(
         burst=burst,
     )
     owned = owned_disks(stores, found)
-    foreign, deleted = foreign_disks(stores, found, retained, owned), waiting_for_deletion(pool, owned)
+    foreign, deleted = foreign_disks(stores, found, owned), waiting_for_deletion(pool, owned)
     taken = taken_by_disks(found, foreign) | {vm.ordinal for vm in of_name if vm.ordinal is not None}
     return stores.instancetypes.expanded(
         replace(found, foreign_disks=foreign, taken_ordinals=taken, recently_deleted=deleted)

@@ -10,7 +10,7 @@ from controllers.pool.sources import age_of
 from controllers.pool.stores import Stores
 from controllers.sets.write_batches import Failure
 from controllers.shared.names import name_of, parent_and_ordinal
-from controllers.shared.vm import DATA_VOLUME_ERROR, VM, RetainedDisk
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM
 from poolhouse.api.apimachinery.unstructured import at
 from poolhouse.runtime.resource import Key
 
@@ -29,13 +29,13 @@ def oldest_with(stores: Stores, disk: Key) -> Pool | None:
     return oldest if isinstance(oldest, Pool) else None
 
 
-def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterator[Key]:
+def waiting_for_disks_of(stores: Stores, pool: Pool) -> Iterable[Key]:
     """The pools with a disk name of this pool, for each name with which no other pool is older. They wait for the pool,
-    or have waited for it."""
-    for disk in pool.disks:
-        oldest = oldest_with(stores, disk)
-        if oldest is not None and age_of(pool) <= age_of(oldest):
-            yield from (other.key for other in stores.pools.by("disk", disk))
+    or have waited for it. With many such names, these are all pools of the namespace, which are found sooner."""
+    names = [disk for disk in pool.disks if (first := oldest_with(stores, disk)) and age_of(pool) <= age_of(first)]
+    if sum(stores.pools.count("disk", disk) for disk in names) > stores.pools.count("namespace", pool.namespace):
+        return [other.key for other in stores.pools.by("namespace", pool.namespace)]
+    return {other.key for disk in names for other in stores.pools.by("disk", disk)}
 
 
 def others_with_disks(stores: Stores, disks: Iterable[Key], owner_uid: str = "") -> Iterator[Key]:
@@ -85,8 +85,17 @@ Owned = list[tuple[DiskState, VM | None]]
 
 def owned_disks(stores: Stores, snapshot: PoolSnapshot) -> Owned:
     """The DataVolumes and claims with names that VMs of the pool can get."""
-    states = (state for disk in snapshot.disks for state in stores.owned_disks(disk))
+    states = (state for disk in _names(snapshot) for state in stores.owned_disks(disk))
     return [(state, _owner_of(stores, state)) for state in states]
+
+
+def _names(snapshot: PoolSnapshot) -> frozenset[Key]:
+    """The names in templates of the disks that the pool can create, or has. A tenant may have thousands of pools with
+    one name, for which thousands of disks exist: all but the oldest pool create none."""
+    if snapshot.disk_conflict is None:
+        return snapshot.disks
+    own = ((snapshot.pool.namespace, parent_and_ordinal(disk)[0]) for vm in snapshot.vms for disk in vm.disks)
+    return snapshot.disks.intersection(own)
 
 
 def _owner_of(stores: Stores, state: DiskState) -> VM | None:
@@ -94,15 +103,15 @@ def _owner_of(stores: Stores, state: DiskState) -> VM | None:
     return vm if vm is not None and vm.uid == state.vm_uid else None
 
 
-def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[RetainedDisk], owned: Owned) -> dict[str, str]:
+def foreign_disks(stores: Stores, snapshot: PoolSnapshot, owned: Owned) -> dict[str, str]:
     """Disks that another pool has retained, disks of VMs outside this pool, and disks that deleted VMs have left and no
     VM uses. The other pool may be an earlier pool of the same name. Also disks with the number of another VM, which a
     user has given to a VM of this pool.
 
     A VM owns a disk also after an update has taken the disk out of its spec: its guest has it until the next start, and
     it is deleted with the VM."""
-    pool, used, found = snapshot.pool, set[str](), _retained_for_others(snapshot, retained)
-    for vm in {vm.key: vm for disk in snapshot.disks for vm in stores.vms.by("disk", disk)}.values():
+    pool, used, found = snapshot.pool, set[str](), _retained_for_others(stores, snapshot)
+    for vm in {vm.key: vm for disk in _names(snapshot) for vm in stores.vms.by("disk", disk)}.values():
         used.update(vm.disks)
         own = vm.owner_uid == pool.uid
         others = (each for each in vm.disks if not own or _has_other_number(snapshot, vm.name, each))
@@ -121,9 +130,11 @@ def foreign_disks(stores: Stores, snapshot: PoolSnapshot, retained: list[Retaine
     return found
 
 
-def _retained_for_others(snapshot: PoolSnapshot, retained: list[RetainedDisk]) -> dict[str, str]:
-    found = dict[str, str]()
-    for disk in retained:
+def _retained_for_others(stores: Stores, snapshot: PoolSnapshot) -> dict[str, str]:
+    retained, namespace, found = stores.retained_disks, snapshot.pool.namespace, dict[str, str]()
+    used = (retained.get((namespace, disk)) for vm in snapshot.vms for disk in vm.disks)
+    named = (each for disk in _names(snapshot) for each in retained.by("disk", disk))
+    for disk in (*filter(None, used), *named):
         if disk.retained_by != snapshot.pool.uid:
             found[disk.name] = f"retained for VM {disk.retained_for} of another pool"
         elif _has_other_number(snapshot, disk.retained_for, disk.name):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from controllers.pool.pools import POOLS, InvalidPool, Pool, parse_pool
 from controllers.shared.names import parent_and_ordinal
 from controllers.shared.sources import Source
-from controllers.shared.vm import DATA_VOLUME_ERROR, VM, parse_retained_disk, parse_vm
+from controllers.shared.vm import DATA_VOLUME_ERROR, VM, RetainedDisk, parse_retained_disk, parse_vm
 from controllers.shared.vmi import VMI, parse_vmi
 from poolhouse.api.kinds import meta
 from poolhouse.runtime.resource import PVCS, VMIS, VMS, Key
@@ -91,6 +91,13 @@ def by_disk_if_waiting(vm: VM) -> Iterator[Key]:
             yield vm.namespace, disk
 
 
+def by_name_in_template(disk: RetainedDisk) -> Iterator[Key]:
+    """Index of retained disks by their names in a template: (namespace, `root`) for `root-3`."""
+    name, ordinal = parent_and_ordinal(disk.name)
+    if ordinal is not None:
+        yield disk.namespace, name
+
+
 def vmis_by_pool(vmi: VMI) -> Iterator[Key]:
     """Index of VMIs by the pool in their label: (namespace, name). A copy of a VM has this label, too."""
     if name := vmi.labels.get(meta.POOL):
@@ -135,5 +142,8 @@ VM_SOURCE = Source(
 )
 VMI_SOURCE: Source[VMI] = Source(VMIS, parse_vmi, {"pool": vmis_by_pool})
 DISK_SOURCE = Source(
-    PVCS, parse_retained_disk, {"namespace": lambda disk: (disk.namespace,)}, label_selector=meta.KEPT_BY
+    PVCS,
+    parse_retained_disk,
+    {"pool": lambda disk: ((disk.namespace, disk.retained_by),), "disk": by_name_in_template},
+    label_selector=meta.KEPT_BY,
 )

@@ -18,7 +18,7 @@ from controllers.shared.sources import Node
 from controllers.shared.vm import VM
 from poolhouse.runtime.resource import Key
 from poolhouse.runtime.store import Store
-from tests.controllers.pool.builders import REVISION, a_pool, ago, vm
+from tests.controllers.pool.builders import REVISION, a_pool, ago, retained, template, vm
 from tests.controllers.pool.controlled import controlled, seen
 from tests.controllers.pool.test_live_updates import guest, queued, written
 from tests.cost import instructions
@@ -87,6 +87,37 @@ def new_controller() -> PoolController:
     return controlled()
 
 
+def with_retained_disks_of_others(controller: PoolController, count: int) -> None:
+    for number in range(count):
+        disk = replace(retained(number, by="u-other"), name=f"other-{number}")
+        controller.stores.retained_disks.put((disk.namespace, disk.name), disk)
+
+
+def with_disks_of_the_oldest(controller: PoolController, count: int) -> None:
+    """An older pool has the disk names of `web`, and many VMs and retained disks."""
+    oldest = with_oldest(controller)
+    for number in range(10, 10 + count):
+        each = replace(vm(f"first-{number}"), owner_uid=oldest.uid, owner_name=oldest.name, disks=(f"root-{number}",))
+        disk = retained(20 + 2 * count + number, by=oldest.uid)
+        controller.stores.vms.put(each.key, each)
+        controller.stores.retained_disks.put((disk.namespace, disk.name), disk)
+
+
+@pytest.mark.parametrize("crowd", [with_retained_disks_of_others, with_disks_of_the_oldest])
+def test_an_empty_pool_costs_the_same_among_many_disks(crowd: Callable[[PoolController, int], None]) -> None:
+    """A tenant may have thousands of pools, and disks with the names of all of them."""
+
+    def cost(count: int) -> int:
+        controller = new_controller()
+        for number in (1, 2, 3):
+            controller.stores.vms.drop(("default", f"web-{number}"))
+        crowd(controller, count)
+        controller.observe(("default", "web"))
+        return instructions(lambda: controller.observe(("default", "web")))
+
+    assert cost(MANY) < 1.05 * cost(FEW)
+
+
 CROWDS = [with_younger_pools, with_waiting_vms, with_revisions_without_owner, with_live_updates_of_others]
 
 
@@ -128,6 +159,23 @@ def test_the_end_of_the_oldest_pool_reconciles_all_that_wait_for_its_disk() -> N
     controller.stores.pools.drop(oldest.key)
     found = enqueued(controller, lambda enqueue: controller.changes.pool_changed(enqueue, oldest, None))
     assert found == ["first", "other-0", "other-1", "web"]
+
+
+def test_the_end_of_the_oldest_pool_costs_the_same_with_many_disks() -> None:
+    """A tenant may have thousands of pools with the same 256 disks."""
+
+    def keys(disks: int) -> int:
+        controller, found = new_controller(), list[Key]()
+        entries = [{"metadata": {"name": f"disk-{number}"}, "spec": {}} for number in range(disks)]
+        oldest = replace(a_pool(1, template=template(dataVolumeTemplates=entries)), name="first", uid="u-first")
+        for each in younger_pools(FEW):
+            pool = replace(oldest, name=each.name, uid=each.uid, created_at=each.created_at)
+            controller.stores.pools.put(pool.key, pool)
+        controller.changes.pool_changed(lambda key, seconds: found.append(key), oldest, None)
+        assert {name for _, name in found} >= {f"other-{number}" for number in range(FEW)}
+        return len(found)
+
+    assert keys(100) <= keys(1) + 1  # `web`, which has none of the disks
 
 
 def test_a_vm_reconciles_its_pool_and_the_oldest_with_its_disk() -> None:

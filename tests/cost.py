@@ -21,6 +21,8 @@ def instructions(function: Callable[[], Any]) -> int:
         return trace
 
     before = sys.gettrace()
+    # Python 3.12 traces opcodes if a frame asked for them before `settrace`, and so misses those of the first call.
+    sys._getframe().f_trace_opcodes = True
     # A garbage collection in between would run finalizers and Hypothesis's callback, whose instructions count too.
     gc.collect()
     gc.disable()

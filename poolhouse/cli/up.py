@@ -1,6 +1,7 @@
 """Implements `poolhouse up`, `down` and `status` for the embedded stack."""
 
 import asyncio
+import errno
 import json
 import os
 import signal
@@ -169,9 +170,18 @@ def _not_ours(paths: StackPaths, error: PermissionError) -> Failed:
 
 
 def _clocked(echo: Callable[[str], None]) -> Callable[[str], None]:
-    """Returns an `echo` that prints the seconds since the start before each line."""
+    """Returns an `echo` that prints the seconds since the start before each line. A full disk, as of the log of a
+    detached stack, delays the lines, and does not end the stack."""
     start = time.monotonic()
-    return lambda text: echo(f"{time.monotonic() - start:6.1f} s  {text}")
+
+    def say(text: str) -> None:
+        try:
+            echo(f"{time.monotonic() - start:6.1f} s  {text}")
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+
+    return say
 
 
 def _detach(paths: StackPaths, bar: ProgressBar, *, quiet: bool) -> None:

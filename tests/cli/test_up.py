@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from poolhouse.cli.up import _table
+from poolhouse.cli.up import _clocked, _table
 
 
 @pytest.mark.parametrize(
@@ -30,3 +32,18 @@ def test_a_running_stack_whose_disk_is_full_says_so(tmp_path: Path) -> None:
     found = {"dir": "stack", "running": True, "pid": 7, "engine": "qemu", "phase": "ready", "message": "it is full"}
     table = _table({**found, "endpoints": {}, "pools": [], "kubeconfig": tmp_path / "kubeconfig"})
     assert table.splitlines()[1] == "it is full"
+
+
+@pytest.mark.parametrize(
+    ("number", "ends"),
+    [
+        pytest.param(errno.ENOSPC, False, id="the disk of its log is full"),
+        pytest.param(errno.EPIPE, True, id="nobody reads its output"),
+    ],
+)
+def test_a_full_disk_does_not_end_the_stack_and_a_closed_pipe_does(number: int, ends: bool) -> None:
+    def fail(text: str) -> None:
+        raise OSError(number, "")
+
+    with pytest.raises(BrokenPipeError) if ends else nullcontext():
+        _clocked(fail)("etcd is ready")

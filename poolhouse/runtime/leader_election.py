@@ -15,7 +15,6 @@ import math
 import os
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import NoReturn
 
 from poolhouse.api.apimachinery.timestamps import format_micro_time
@@ -245,9 +244,9 @@ class LeaderElector:
             )
 
     def _record(self, document: Json) -> Json:
-        """The lease with this process as its holder. Its times are for users only; no process compares them."""
+        """The lease with this process as its holder. Its times are for users only; no candidate compares them."""
         spec = dict(document.get("spec") or {})
-        now = format_micro_time(datetime.now(UTC))
+        now = format_micro_time(self._api.now())
         if spec.get("holderIdentity") != self._identity:
             spec |= {"acquireTime": now, "leaseTransitions": (spec.get("leaseTransitions") or 0) + 1}
         spec |= {

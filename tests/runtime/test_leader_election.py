@@ -7,12 +7,15 @@ import random
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from email.utils import format_datetime
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from poolhouse.api.apimachinery.timestamps import parse_time
 from poolhouse.runtime.api import Api
 from poolhouse.runtime.leader_election import LeaderElector, LeaseLost
 from tests.runtime.faulty_server import Hangup, Request, Server, status
@@ -438,6 +441,22 @@ async def test_a_candidate_leads_soon_after_a_long_outage(leases: Leases, apis: 
     async with holding(await lease_of(apis, "a", 8, 5, 1), Work("a", [])):
         await asyncio.sleep(120)
     assert max(later - earlier for earlier, later in pairwise(asked)) < 5.1
+
+
+async def test_the_times_of_a_lease_are_those_of_the_api_server(leases: Leases, apis: Any) -> None:
+    """`doctor` compares them with the clock of the API server, and the clock of the leader may be wrong."""
+    api = await apis("a")
+    own = api.now()
+
+    async def ahead(request: Request, serve: Callable[[], Awaitable[None]]) -> None:
+        date = format_datetime(own + timedelta(hours=2), usegmt=True)
+        await request.answer(*leases.decide(request), {"Date": date})
+
+    leases.faults = {"a": ahead}
+    async with holding(LeaderElector(api, "n", "leader", "a"), Work("a", [])):
+        await asyncio.sleep(30)
+    assert leases.document is not None
+    assert parse_time(leases.document["spec"]["renewTime"]) - own > timedelta(hours=1)
 
 
 async def test_contradicting_times_are_refused(leases: Leases, apis: Any) -> None:

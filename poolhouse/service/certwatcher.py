@@ -43,13 +43,15 @@ class CertWatcher:
 
     def renew(self) -> bool:
         """Loads changed files; returns whether a new pair is served. An invalid pair is ignored. A pair that is not
-        valid yet is ignored until the current pair expires."""
+        valid now is ignored until the current pair expires."""
         try:
             if (content := self._read()) == self._loaded:
                 return False
-            start, now = read_validity(content[0]).start, time.time()
-            if start.timestamp() > now and self._expires > now:
-                raise ValueError(f"it is not valid before {start:%Y-%m-%d %H:%M:%S} UTC")
+            validity, now = read_validity(content[0]), time.time()
+            if self._expires > now and validity.start.timestamp() > now:
+                raise ValueError(f"it is not valid before {validity.start:%Y-%m-%d %H:%M:%S} UTC")
+            if self._expires > now and validity.end.timestamp() <= now:
+                raise ValueError(f"it expired at {validity.end:%Y-%m-%d %H:%M:%S} UTC")
             self._current = self._load()
         except (OSError, ValueError) as error:  # SSLError is a subclass of OSError
             if str(error) != self._last_error:

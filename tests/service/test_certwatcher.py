@@ -80,6 +80,18 @@ def test_a_certificate_is_served_from_the_time_it_is_valid(
     assert caplog.text.count("it is not valid before") == (0 if served else 1), "logged once"
 
 
+@pytest.mark.parametrize(("ends", "served"), [(DAY, False), (-HOUR / 2, True)], ids=["a valid one", "an expired one"])
+def test_an_expired_certificate_does_not_replace(
+    ends: datetime.timedelta, served: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A backup or a GitOps tool may restore an old Secret."""
+    write_pair(tmp_path, "current", ends=ends)
+    certificate = CertWatcher(tmp_path)
+    write_pair(tmp_path, "old", begins=-2 * DAY, ends=-HOUR)
+    assert certificate.renew() is served
+    assert ("it expired at" in caplog.text) is not served
+
+
 def test_the_validity_of_each_served_certificate_is_reported(tmp_path: Path) -> None:
     write_pair(tmp_path, "old", ends=DAY)
     seen: list[Validity] = []

@@ -10,6 +10,8 @@ from typing import Any
 from poolhouse.api.apimachinery.equality import is_unchanged
 
 Operation = dict[str, Any]
+ESCAPED_BY_GO = frozenset("<>&\u2028\u2029")
+"""characters that Go's encoding/json escapes in a string, and other encoders do not"""
 
 
 def diff(before: Any, after: Any) -> list[Operation]:
@@ -69,7 +71,7 @@ def _compare_lists(before: list[Any], after: list[Any], path: str, found: list[O
 
 def _identity(element: Any, path: str) -> list[Operation]:
     name = element.get("name") if isinstance(element, dict) else None
-    return [{"op": "test", "path": path + "/name", "value": name}] if isinstance(name, str) else _guard(element, path)
+    return _guard(name, path + "/name") if isinstance(name, str) else _guard(element, path)
 
 
 def _guard(value: Any, path: str) -> list[Operation]:
@@ -77,11 +79,14 @@ def _guard(value: Any, path: str) -> list[Operation]:
 
 
 def _comparable(value: Any) -> bool:
-    """Whether `test` works for the value in all JSON patch libraries. The API server's compares floats as text."""
+    """Whether `test` works for the value in all JSON patch libraries. The API server's compares floats and strings as
+    they are written, and Go writes some characters as escapes."""
     if isinstance(value, dict):
-        return all(map(_comparable, value.values()))
+        return all(map(_comparable, value)) and all(map(_comparable, value.values()))
     if isinstance(value, list):
         return all(map(_comparable, value))
+    if isinstance(value, str):
+        return ESCAPED_BY_GO.isdisjoint(value)
     return value is not None and not isinstance(value, float)
 
 

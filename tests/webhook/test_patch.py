@@ -124,3 +124,13 @@ def test_a_path_that_does_not_exist_is_a_mismatch(operation: dict[str, Any]) -> 
 @pytest.mark.parametrize(("one", "other"), [(1, True), (1, 1.0), (0, False), ([], {}), ("1", 1), (None, {})])
 def test_values_of_two_types_are_never_the_same(one: Any, other: Any) -> None:
     assert not same(one, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "tests"),
+    [("alice", 1), ("alice & bob", 0), ("<alice>", 0), ("line\u2028line", 0), ("line\u2029line", 0)],
+)
+def test_a_text_that_the_api_server_writes_otherwise_is_not_tested(text: str, tests: int) -> None:
+    """It would compare the escape `\\u0026` with `&`, and refuse the request with an internal error."""
+    operations = diff({"requester": text}, {"requester": "carol"})
+    assert [each["op"] for each in operations] == ["test"] * tests + ["replace"]

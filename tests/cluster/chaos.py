@@ -290,7 +290,7 @@ class People:
         return f"{how} {member}"
 
     async def attach(self) -> str:
-        for name, document in (await self.place.machines()).items():
+        for name, document in (await self.place.vms()).items():
             metadata = document["metadata"]
             if metadata["uid"] in self.witness.free and (metadata.get("labels") or {}).get(meta.POOL) == "web":
                 owner: dict[str, Any] = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}
@@ -328,7 +328,7 @@ class People:
         return await self._finalize(DATA_VOLUMES, self.chance.choice(disks), stuck=True)
 
     async def unstick(self) -> str:
-        machines = list((await self.place.machines()).values())
+        machines = list((await self.place.vms()).values())
         for resource, documents in ((VMS, machines), (DATA_VOLUMES, await self._disks())):
             for document in documents:
                 if STUCK in (document["metadata"].get("finalizers") or ()):
@@ -368,7 +368,7 @@ class People:
             pass
         with suppress(NotFound):
             await self.place.api.delete(QUOTAS, self.place.namespace, QUOTA)
-        for name in await insisted(self.place.machines):
+        for name in await insisted(self.place.vms):
             with suppress(NotFound):
                 await self.place.meta(name, annotations={meta.SCALE_IN: None, **dict.fromkeys(BROKEN)})
         await self.scale(5)

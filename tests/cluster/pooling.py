@@ -209,12 +209,12 @@ class Place:
         conditions = (await self.seen(name)).get("status", {}).get("conditions", [])
         return next((c for c in conditions if c["type"] == kind), {})
 
-    async def machines(self) -> dict[str, Json]:
+    async def vms(self) -> dict[str, Json]:
         items, _ = await self.api.list(VMS, self.namespace)
         return {each["metadata"]["name"]: each for each in items}
 
     async def names(self) -> list[str]:
-        return sorted(await self.machines())
+        return sorted(await self.vms())
 
     async def vm(self, name: str, **metadata: Any) -> Json:
         return await self.api.create(VMS, manifest(VMS, name, template()["spec"], self.namespace, **metadata))
@@ -224,7 +224,7 @@ class Place:
 
     async def is_ready(self, *names: str) -> None:
         """Runs them, as KubeVirt would."""
-        machines = await self.machines()
+        machines = await self.vms()
         for name in names:
             vm = machines[name]
             inside = vm["spec"]["template"]

@@ -133,7 +133,7 @@ async def test_the_way_back_asks_and_says_what_changes(control_plane: Any, kubev
     again = await run("--yes")
     assert (again.exit_code, "no import of pool web has begun" in again.output) == (1, True)
     await import_pool_of_kubevirt(place.api, place.namespace, "web")
-    assert len(await place.machines()) == 4
+    assert len(await place.vms()) == 4
 
 
 async def counts(place: Place) -> tuple[int, int, int]:
@@ -154,4 +154,4 @@ async def test_what_stops_an_import_is_said_at_once_and_nothing_is_written(kubev
     assert now["spec"] == pool["spec"]
     with pytest.raises(NotFound):
         await place.api.get(POOLS, place.namespace, "web")
-    assert all(controller_of(each) for each in (await place.machines()).values())
+    assert all(controller_of(each) for each in (await place.vms()).values())

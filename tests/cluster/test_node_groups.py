@@ -99,7 +99,7 @@ async def test_a_lifecycle_hook_holds_the_node_and_nothing_replaces_it(control_p
         await asks.call("NodeGroupDeleteNodes", id="web", nodes=[node("web-2")])
 
         async def held() -> list[str]:
-            vms = (await place.machines()).items()
+            vms = (await place.vms()).items()
             return [name for name, vm in vms if meta.TRANSITION in vm["metadata"]["labels"]]
 
         await until(held, ["web-2"])

@@ -62,7 +62,7 @@ async def test_a_pool_makes_its_vms_and_rests(control_plane: Any, place: Place) 
         assert (status["replicas"], status["readyReplicas"], status["updatedReplicas"]) == (3, 3, 3)
         assert status["labelSelector"] == "poolhouse.dev/pool=web"
         await rests(running.writes, 5)
-    for machine in (await place.machines()).values():
+    for machine in (await place.vms()).values():
         assert machine["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
         assert machine["spec"]["template"]["metadata"]["labels"]["poolhouse.dev/pool"] == "web"
 
@@ -83,7 +83,7 @@ async def test_a_pool_has_no_more_vms_than_the_limit_of_its_namespace(control_pl
         await limit("4")
         await until(place.names, web(1, 2, 3, 4))
         await limit("2")
-        before = (await place.machines())["web-2"]["metadata"]["uid"]
+        before = (await place.vms())["web-2"]["metadata"]["uid"]
         await place.api.delete(VMS, place.namespace, "web-2")
         await until(lambda: is_there(place, "web-2", other_than=before), True)
         assert await place.names() == web(1, 2, 3, 4)
@@ -99,11 +99,11 @@ async def test_a_gap_is_filled_first_and_a_strangers_name_is_skipped(control_pla
     await place.pool(3)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2, 3, 4))
-        before = (await place.machines())["web-3"]["metadata"]["uid"]
+        before = (await place.vms())["web-3"]["metadata"]["uid"]
         await place.api.delete(VMS, place.namespace, "web-3")
         await until(lambda: is_there(place, "web-3", other_than=before), True)
         await until(place.names, web(1, 2, 3, 4))
-        found = (await place.machines())["web-2"]
+        found = (await place.vms())["web-2"]
         assert found["metadata"]["uid"] == stranger["metadata"]["uid"]
         assert "ownerReferences" not in found["metadata"], "nothing is adopted by its label"
         await place.change(replicas=0)
@@ -115,7 +115,7 @@ async def test_retained_disks_outlive_their_vm_and_come_back_to_it(control_plane
     made = await place.pool(2, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2))
-        for name, vm in (await place.machines()).items():
+        for name, vm in (await place.vms()).items():
             disk = name.replace("web", "root")
             await place.disk(disk, vm)
             for resource in (PVCS, DATA_VOLUMES):
@@ -137,7 +137,7 @@ async def test_retained_disks_outlive_their_vm_and_come_back_to_it(control_plane
         await place.change(replicas=1)
         await until(place.names, web(1))
         await until(lambda: status(place, "retainedDisks"), 1)
-        vm = (await place.machines())["web-1"]
+        vm = (await place.vms())["web-1"]
         volume = await place.api.get(DATA_VOLUMES, place.namespace, "root-1")
         assert volume["metadata"]["ownerReferences"][0]["uid"] == vm["metadata"]["uid"]
         # Deleted by somebody else, it goes with all it has.
@@ -154,7 +154,7 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
     await place.pool(1, template=secure, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1))
-        vm = (await place.machines())["web-1"]
+        vm = (await place.vms())["web-1"]
         await place.disk("root-1", vm)
         owner = controller_reference("kubevirt.io/v1", "VirtualMachine", "web-1", vm["metadata"]["uid"])
         for name, labels in (
@@ -169,7 +169,7 @@ async def test_the_state_of_a_tpm_is_retained_with_the_disks(control_plane: Any,
         await place.change(replicas=1)
         await until(place.names, web(1))
         await until(lambda: status(place, "retainedDisks"), 0)
-        again = (await place.machines())["web-1"]["metadata"]["uid"]
+        again = (await place.vms())["web-1"]["metadata"]["uid"]
         claims, _ = await place.api.list(PVCS, place.namespace, label_selector=PERSISTENT_STATE)
         assert [each["metadata"]["ownerReferences"][0]["uid"] for each in claims] == [again]
         assert meta.KEPT_BY not in claims[0]["metadata"]["labels"]
@@ -182,7 +182,7 @@ async def test_a_name_is_given_again_only_when_its_disks_are_gone_and_no_other_v
     await place.pool(3)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2, 3))
-        await place.disk("root-1", (await place.machines())["web-1"])
+        await place.disk("root-1", (await place.vms())["web-1"])
         await place.api.patch(
             DATA_VOLUMES, place.namespace, "root-1", {"metadata": {"finalizers": ["tests.poolhouse.dev/stuck"]}}
         )
@@ -212,7 +212,7 @@ async def test_a_vm_is_detached_and_returned_by_its_owner_reference(control_plan
     await place.pool(2)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1, 2))
-        owners = (await place.machines())["web-1"]["metadata"]["ownerReferences"]
+        owners = (await place.vms())["web-1"]["metadata"]["ownerReferences"]
         await place.meta("web-1", ownerReferences=None)
         await until(place.names, web(1, 2, 3))
         incomplete = [{key: owners[0][key] for key in ("apiVersion", "kind", "name", "uid")}]
@@ -232,7 +232,7 @@ async def test_a_pool_is_deleted_while_a_vm_waits_for_its_disks(
     await place.pool(1, scaleInStrategy=OFFLINE)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1))
-        await place.disk("root-1", (await place.machines())["web-1"])
+        await place.disk("root-1", (await place.vms())["web-1"])
     # Begun while nobody finishes it: as if the controller had been killed after its delete.
     uid = (await place.seen())["metadata"]["uid"]
     await place.meta("web-1", finalizers=[meta.KEEP_DISKS], annotations={meta.KEPT_BY: uid})
@@ -248,7 +248,7 @@ async def test_a_disk_that_a_vm_has_left_is_in_no_other(control_plane: Any, plac
     await place.pool(1)
     async with controller(control_plane.kubeconfig):
         await until(place.names, web(1))
-        vm = (await place.machines())["web-1"]
+        vm = (await place.vms())["web-1"]
         await place.disk("root-1", vm, {meta.KUBEVIRT_CREATED_BY: vm["metadata"]["uid"]})
         await garbage_collector_knows(place.api, DATA_VOLUMES, place.namespace, "root-1")
         await place.api.delete(VMS, place.namespace, "web-1", propagation="Orphan")
@@ -402,15 +402,15 @@ async def counted(place: Place) -> tuple[bool, int]:
 
 
 async def count(place: Place) -> int:
-    return len(await place.machines())
+    return len(await place.vms())
 
 
 async def owners_of(place: Place, name: str) -> Any:
-    return (await place.machines())[name]["metadata"].get("ownerReferences")
+    return (await place.vms())[name]["metadata"].get("ownerReferences")
 
 
 async def is_there(place: Place, name: str, other_than: str) -> bool:
-    found = (await place.machines()).get(name)
+    found = (await place.vms()).get(name)
     return found is not None and found["metadata"]["uid"] != other_than
 
 
@@ -419,7 +419,7 @@ async def sorted_disks(place: Place) -> list[str]:
 
 
 async def finalizers(place: Place, name: str) -> list[str]:
-    return list((await place.machines())[name]["metadata"].get("finalizers") or [])
+    return list((await place.vms())[name]["metadata"].get("finalizers") or [])
 
 
 async def gone(place: Place) -> bool:

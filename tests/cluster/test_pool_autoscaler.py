@@ -118,11 +118,11 @@ async def test_autoscalers_grow_and_shrink_a_pool_and_a_replica_set_and_nothing_
         await until(sizes, (1, 1))
         gauge.value = 60
         await until(sizes, (6, 6), seconds=240)
-        grown = uids(await place.machines()), uids(await replicas.instances())
+        grown = uids(await place.vms()), uids(await replicas.instances())
         # One that goes is replaced at once, and the autoscaler, which looks again meanwhile, has nothing to add.
         await place.api.delete(VMIS, replicas.namespace, min(await replicas.names()))
         await gauge.looks(4)
-        assert uids(await place.machines()) == grown[0]
+        assert uids(await place.vms()) == grown[0]
 
         async def replaced() -> tuple[int, int]:
             return await running(replicas), len(uids(await replicas.instances()) & grown[1])
@@ -163,7 +163,7 @@ def autoscaler(namespace: str, kind: str = "VirtualMachinePool") -> Json:
 
 async def ready(place: Place) -> int:
     found = ((await place.seen()).get("status") or {}).get("readyReplicas", 0)
-    return int(found) if len(await place.machines()) == found else -1
+    return int(found) if len(await place.vms()) == found else -1
 
 
 POOL = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachinePool", "name": "web"}

@@ -38,7 +38,7 @@ async def test_a_vm_is_detached_replaced_and_put_back(shell: Shell[Place]) -> No
     await until(place.names, ["web-1", "web-2"])
     await place.meta("web-1", labels={"kustomize.toolkit.fluxcd.io/name": "shop"})
     assert (await shell.json("detach", "web-1"))["pool"] == "web"
-    assert not without_tracking_marks((await place.machines())["web-1"]["metadata"])
+    assert not without_tracking_marks((await place.vms())["web-1"]["metadata"])
     await until(place.names, ["web-1", "web-2", "web-3"])
     again = await shell.run("detach", "web-1")
     assert (again.exit_code, again.stderr) == (1, "Error: web-1 is in no pool\n")
@@ -65,13 +65,13 @@ async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell[Place]) -> 
     place = shell.place
     made = await place.pool(2)
     await until(place.names, ["web-1", "web-2"])
-    saved = (await place.machines()).values()
+    saved = (await place.vms()).values()
     await place.api.delete(POOLS, place.namespace, "web")
     await until(place.names, [])
     for vm in saved:
         metadata = {key: vm["metadata"][key] for key in ("name", "namespace", "labels", "annotations")}
         await place.api.create(VMS, {**vm, "metadata": metadata, "status": {}})
-    restored = {vm["metadata"]["uid"] for vm in (await place.machines()).values()}
+    restored = {vm["metadata"]["uid"] for vm in (await place.vms()).values()}
     await place.pool(2, paused=True)
 
     async def unowned() -> bool:
@@ -92,7 +92,7 @@ async def test_vms_of_a_backup_are_named_and_taken_back(shell: Shell[Place]) -> 
     await until(settled, (2, "False"))  # before, a pool that is not paused would make other VMs
     await place.change(paused=False)
     await until(lambda: observed(place), True)
-    assert {vm["metadata"]["uid"] for vm in (await place.machines()).values()} == restored
+    assert {vm["metadata"]["uid"] for vm in (await place.vms()).values()} == restored
     none = await shell.run("attach", "--all", "--to", "web")
     assert "all VMs with the names and the label of web have an owner" in none.stderr
 
@@ -236,4 +236,4 @@ async def reasons(shell: Shell[Place], vm: str) -> list[str]:
 
 
 async def count(place: Place) -> int:
-    return len(await place.machines())
+    return len(await place.vms())

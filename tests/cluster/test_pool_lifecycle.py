@@ -52,7 +52,7 @@ async def in_service(place: Place, vm: str) -> tuple[bool, bool]:
 
 
 async def transition(place: Place, vm: str) -> str:
-    machines = await place.machines()
+    machines = await place.vms()
     return str((machines.get(vm) or {"metadata": {}})["metadata"].get("labels", {}).get(meta.TRANSITION, ""))
 
 
@@ -76,10 +76,10 @@ async def test_a_vm_leaves_its_services_and_waits_for_its_hooks_across_a_restart
         await until(lambda: transition(place, victim), "Terminating")
         assert await in_service(place, victim) == (False, False)
         await rests(running.writes, 3)
-    before = (await place.machines())[victim]["metadata"]["annotations"]
+    before = (await place.vms())[victim]["metadata"]["annotations"]
     async with controller(control_plane.kubeconfig) as running:
         await rests(running.writes, 3)
-        held = (await place.machines())[victim]["metadata"]["annotations"]
+        held = (await place.vms())[victim]["metadata"]["annotations"]
         assert held == before, "a restart neither repeats nor forgets the hold"
         condition = await place.condition("VMsHeld")
         assert condition["message"] == f"1 VM waits for lifecycle hooks: {victim} (drain, notify)"
@@ -114,7 +114,7 @@ async def test_a_vm_that_stays_returns_to_its_services(control_plane: Any, place
         await place.change(replicas=1)
         await until(lambda: transition(place, "web-1"), "")
         await until(lambda: in_service(place, "web-1"), (True, True))
-        annotations = (await place.machines())["web-1"]["metadata"].get("annotations") or {}
+        annotations = (await place.vms())["web-1"]["metadata"].get("annotations") or {}
         assert not [key for key in annotations if key.startswith((meta.HOOK_PREFIX, meta.TRANSITION))]
 
 
@@ -136,7 +136,7 @@ LONG_AGO = "2026-01-01T00:00:00Z"
 async def retained(place: Place, count: int) -> dict[str, Json]:
     """Scales a pool in that has disks, and returns the claims that it retained."""
     await until(place.names, [f"web-{n}" for n in range(1, count + 1)])
-    for name, vm in (await place.machines()).items():
+    for name, vm in (await place.vms()).items():
         await place.disk(name.replace("web", "root"), vm)
     await place.change(replicas=0)
     await until(place.names, [])

@@ -26,7 +26,7 @@ def machine_type(vm: Json) -> Any:
 
 
 async def types(place: Place) -> dict[str, Any]:
-    return {name: machine_type(vm) for name, vm in (await place.machines()).items()}
+    return {name: machine_type(vm) for name, vm in (await place.vms()).items()}
 
 
 async def admit(place: Place, name: str, machine: str) -> None:
@@ -58,11 +58,11 @@ async def test_a_revision_of_an_older_poolhouse_gets_the_type_of_its_vms_and_not
         await until(lambda: types(place), {"web-1": "q35", "web-2": "q35"})
     await admit(place, "web-1", "pc-q35-9.0")
     await admit(place, "web-2", "pc-q35-9.0")
-    before = {name: vm["metadata"]["resourceVersion"] for name, vm in (await place.machines()).items()}
+    before = {name: vm["metadata"]["resourceVersion"] for name, vm in (await place.vms()).items()}
     async with controller(control_plane.kubeconfig) as running:
         await until(lambda: pins(place), {"pc-q35-9.0"})
         await rests(running.writes, 3)
-    assert {name: vm["metadata"]["resourceVersion"] for name, vm in (await place.machines()).items()} == before
+    assert {name: vm["metadata"]["resourceVersion"] for name, vm in (await place.vms()).items()} == before
 
 
 async def test_a_rollback_gives_new_vms_the_older_type(control_plane: Any, place: Place) -> None:

@@ -30,7 +30,7 @@ async def test_a_vm_is_made_complete(control_plane: Any, place: Place, defaulter
     await place.pool(creation.AT_ONCE + 2)
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
         await until(place.names, web(*range(1, creation.AT_ONCE + 3)))
-    made = (await place.machines()).values()
+    made = (await place.vms()).values()
     assert all(undefaulted_fields(vm) == [] for vm in made)
     addresses = [vm["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"] for vm in made]
     assert len(set(addresses)) == len(addresses), "each has an identity of its own"
@@ -43,7 +43,7 @@ async def test_a_vm_is_created_with_the_annotation_while_the_defaulter_is_unavai
     await place.pool(1)
     async with controller(control_plane.kubeconfig, defaulter=defaulter):
         await until(place.names, web(1))
-    (vm,) = (await place.machines()).values()
+    (vm,) = (await place.vms()).values()
     assert vm["metadata"]["annotations"][meta.UNDEFAULTED] == "no route to host"
 
 
@@ -122,7 +122,7 @@ async def test_every_vm_gets_defaults_if_the_webhook_stops_during_a_batch(
     for document in prepared:
         await preparing.create(document)
 
-    made = await place.machines()
+    made = await place.vms()
     assert {name: undefaulted_fields(vm) for name, vm in made.items()} == {"a": [], "b": [], "c": []}
     generations = {name: vm["metadata"]["generation"] for name, vm in made.items()}
     assert generations == {"a": 1, "b": 2, "c": 1}, "one was stored before anybody knew, and mended at once"
@@ -134,7 +134,7 @@ async def test_vms_that_the_controllers_complete_do_not_show_a_webhook(place: Pl
         (prepared,) = await preparing([named(place, name)])
         assert undefaulted_fields(prepared) == []
         await preparing.create(prepared)
-    generations = {name: vm["metadata"]["generation"] for name, vm in (await place.machines()).items()}
+    generations = {name: vm["metadata"]["generation"] for name, vm in (await place.vms()).items()}
     assert generations == {"a": 1, "b": 1}, "no VM was stored incomplete"
 
 
@@ -144,7 +144,7 @@ async def test_each_vm_is_reviewed(place: Place, defaulter: FakeDefaulter) -> No
     for document in await creating([named(place, name) for name in "abc"]):
         await creating.create(document)
     assert api.reviewed == ["a", "a", "b", "c"], "the first in a dry run, too"
-    assert all(undefaulted_fields(vm) == [] for vm in (await place.machines()).values())
+    assert all(undefaulted_fields(vm) == [] for vm in (await place.vms()).values())
     assert defaulter.asked == []
 
 
@@ -173,7 +173,7 @@ async def test_the_controllers_complete_no_vm_of_a_namespace_that_opted_out(
     (third,) = await creating([named(place, "c")])
     assert third == named(place, "c")
     await creating.create(third)
-    made = await place.machines()
+    made = await place.vms()
     assert undefaulted_fields(made["a"]) == []
     assert undefaulted_fields(made["b"])
     assert made["c"]["spec"] == named(place, "c")["spec"]

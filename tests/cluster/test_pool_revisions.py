@@ -27,7 +27,7 @@ async def test_a_pool_can_be_deleted_without_its_vms(control_plane: Any, place: 
 
         async def left() -> Any:
             pools, _ = await place.api.list(POOLS, place.namespace)
-            return len(pools), [vm["metadata"].get("ownerReferences") for vm in (await place.machines()).values()]
+            return len(pools), [vm["metadata"].get("ownerReferences") for vm in (await place.vms()).values()]
 
         await until(left, (0, [None, None]))
 
@@ -39,7 +39,7 @@ def named(hostname: str | None) -> Json:
 
 
 async def hostnames(place: Place) -> set[Any]:
-    return {vm["spec"]["template"]["spec"].get("hostname") for vm in (await place.machines()).values()}
+    return {vm["spec"]["template"]["spec"].get("hostname") for vm in (await place.vms()).values()}
 
 
 async def revisions(place: Place) -> list[str]:

@@ -26,7 +26,7 @@ async def test_of_pools_made_at_once_no_two_vms_have_one_disk(
         await asyncio.sleep(1)
         disks = Counter(
             template["metadata"]["name"]
-            for vm in (await place.machines()).values()
+            for vm in (await place.vms()).values()
             for template in vm["spec"]["dataVolumeTemplates"]
         )
         assert [disk for disk, count in disks.items() if count > 1] == []
@@ -51,4 +51,4 @@ async def test_a_disk_that_two_vms_have_is_said_until_one_of_them_goes(control_p
 
 
 async def enough(place: Place, vms: int) -> bool:
-    return len(await place.machines()) >= vms
+    return len(await place.vms()) >= vms

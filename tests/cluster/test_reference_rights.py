@@ -83,7 +83,7 @@ async def revisions(place: pooling.Place) -> int:
 
 
 async def image_of(place: pooling.Place, vm: str) -> str | None:
-    found = (await place.machines()).get(vm)
+    found = (await place.vms()).get(vm)
     return at(found, "spec", "dataVolumeTemplates", 0, "spec", "source", "pvc", "name")
 
 

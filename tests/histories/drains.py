@@ -169,7 +169,7 @@ class DrainHistory(PoolHistory):
         for node in NODE_NAMES:
             await self.drains.cordon(node, None)
         # The budget of the pool follows the readiness of the VMs that have left it, so these crash no more.
-        for name, vm in (await self.place.machines()).items():
+        for name, vm in (await self.place.vms()).items():
             if (controller_of(vm) or {}).get("uid") != self.witness.pool_uid and not is_deleting(vm):
                 await self.place.meta(name, annotations={f"{meta.SIM_PREFIX}crash-seconds": "999999"})
         await super().make_peace()

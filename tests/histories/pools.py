@@ -301,7 +301,7 @@ class Users(People):
 
     async def end_hook(self) -> str:
         """The owner of a hook ends it."""
-        held = [vm for vm in (await self.place.machines()).values() if parse_hold(vm["metadata"])]
+        held = [vm for vm in (await self.place.vms()).values() if parse_hold(vm["metadata"])]
         if not held:
             return ""
         vm = self.chance.choice(held)["metadata"]

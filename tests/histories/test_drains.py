@@ -79,7 +79,7 @@ class Upgrade:
                 await asyncio.sleep(1)
 
     async def identities(self) -> dict[str, str]:
-        return {name: vm["metadata"]["uid"] for name, vm in (await self.place.machines()).items()}
+        return {name: vm["metadata"]["uid"] for name, vm in (await self.place.vms()).items()}
 
 
 @pytest.mark.slow

@@ -232,7 +232,7 @@ def test_revisions_that_have_lost_their_owners_get_them_again_and_updates_still_
             await place.change(template=template)
             await asyncio.sleep(300)
             await process.kill()
-            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await place.machines()).values()]
+            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await place.vms()).values()]
             return {(each.get("memory") or {}).get("guest") for each in domains}
 
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(moment_seconds=0)) as runner:

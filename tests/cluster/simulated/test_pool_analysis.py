@@ -175,7 +175,7 @@ async def test_an_update_whose_check_fails_is_rolled_back_and_not_tried_again(
             assert [each["note"] for each in events if each["reason"] == "UpdateAborted" and words in each["note"]]
             last = (await status(guests, "history"))[-1]
             assert (last["outcome"], last["reason"]) == ("RolledBack", "AnalysisFailed")
-            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await guests.machines()).values()]
+            domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await guests.vms()).values()]
             assert all((domain.get("cpu") or {}).get("cores") != 4 for domain in domains)
             # A user tries it again, and the checks count from the beginning.
             aborted = (await status(guests, "update"))["aborted"]["time"]

@@ -48,7 +48,7 @@ async def test_a_vm_whose_liveness_probe_fails_at_each_start_is_replaced(running
 async def replaced_after(running: Place, fault: str) -> None:
     """Lets each start of web-2 fail by this fault, until the pool has replaced the VM and is complete."""
     await complete(running)
-    before = (await running.machines())["web-2"]["metadata"]["uid"]
+    before = (await running.vms())["web-2"]["metadata"]["uid"]
     await running.meta("web-2", annotations={fault: "0"})
     with suppress(NotFound):  # the annotation may have ended the guest already
         await running.api.delete(VMIS, running.namespace, "web-2")
@@ -60,7 +60,7 @@ async def replaced_after(running: Place, fault: str) -> None:
 async def test_healing_replaces_no_vm_while_all_fail(running: Place) -> None:
     await running.pool(4, autohealing={})
     await complete(running)
-    before = {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()}
+    before = {name: each["metadata"]["uid"] for name, each in (await running.vms()).items()}
     for name in before:
         await running.meta(name, annotations=BROKEN)
     # All at once, as when a registry goes away.
@@ -68,17 +68,17 @@ async def test_healing_replaces_no_vm_while_all_fail(running: Place) -> None:
     await until(lambda: condition(running, "Healing"), ("False", "TooManyFailing"))
     # It says what most of them fail with, once most have got so far.
     await until(lambda: said(running, "Healing", "CrashLoopBackOff"), True)
-    for name in await running.machines():
+    for name in await running.vms():
         await running.meta(name, annotations=dict.fromkeys(BROKEN))
     # The pauses between tries to start have grown meanwhile: 10, 20, 40, and in the end 300 seconds, as KubeVirt's.
     await until(lambda: status(running, "readyReplicas"), 4, 400)
     await until(lambda: condition(running, "Healing"), ("False", "NoFailingVMs"))
-    assert {name: each["metadata"]["uid"] for name, each in (await running.machines()).items()} == before
+    assert {name: each["metadata"]["uid"] for name, each in (await running.vms()).items()} == before
 
 
 async def another_vm(place: Place, before: str) -> bool:
     """Whether web-2 has another UID: the status counts a replacement before the old VM is gone."""
-    found = (await place.machines()).get("web-2")
+    found = (await place.vms()).get("web-2")
     return found is not None and found["metadata"]["uid"] != before
 
 

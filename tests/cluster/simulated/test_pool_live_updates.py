@@ -163,7 +163,7 @@ async def nics(place: Place) -> set[tuple[str, ...]]:
 
 async def listed_nics(place: Place) -> set[tuple[str, ...]]:
     """In the spec of the VMs."""
-    devices = [each["spec"]["template"]["spec"]["domain"]["devices"] for each in (await place.machines()).values()]
+    devices = [each["spec"]["template"]["spec"]["domain"]["devices"] for each in (await place.vms()).values()]
     return {tuple(nic["name"] for nic in each["interfaces"]) for each in devices}
 
 
@@ -185,7 +185,7 @@ async def test_nics_come_and_go_without_a_restart(running: Place) -> None:
     assert await nics(running) == {("default",)}
     # KubeVirt takes the NIC out of the VM after it has left the guest.
     await until(lambda: listed_nics(running), {("default",)})
-    for vm in (await running.machines()).values():
+    for vm in (await running.vms()).values():
         assert condition_of(vm, "RestartRequired") is None
     assert await runs(running) == before
     assert seen[0] == 2
@@ -272,7 +272,7 @@ def with_reboot_policy(guest: str) -> Json:
 
 async def memory(place: Place) -> set[str]:
     """In the specs of the VMs."""
-    found = (await place.machines()).values()
+    found = (await place.vms()).values()
     return {vm["spec"]["template"]["spec"]["domain"]["memory"]["guest"] for vm in found}
 
 

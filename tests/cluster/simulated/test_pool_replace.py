@@ -44,7 +44,7 @@ async def disks_in_use(place: Place) -> dict[str, str]:
     found = await sizes(place)
     return {
         name: found.get(vm["spec"]["template"]["spec"]["volumes"][0]["dataVolume"]["name"], "")
-        for name, vm in (await place.machines()).items()
+        for name, vm in (await place.vms()).items()
     }
 
 
@@ -62,11 +62,11 @@ async def test_a_new_entry_gives_vms_new_disks_and_an_undone_one_gives_the_old_o
     async with controller(simulated.kubeconfig):
         await guests.pool(3, updateStrategy=RECREATE, maxUnavailable=1, template=sized("1Gi"))
         await complete(guests)
-        before, uids = await runs(guests), {n: vm["metadata"]["uid"] for n, vm in (await guests.machines()).items()}
+        before, uids = await runs(guests), {n: vm["metadata"]["uid"] for n, vm in (await guests.vms()).items()}
         await guests.change(template=sized("2Gi"))
         await complete(guests)
         assert await disks_in_use(guests) == dict.fromkeys(uids, "2Gi")
-        assert {n: vm["metadata"]["uid"] for n, vm in (await guests.machines()).items()} == uids, "the VMs stay"
+        assert {n: vm["metadata"]["uid"] for n, vm in (await guests.vms()).items()} == uids, "the VMs stay"
         assert before.keys() == (after := await runs(guests)).keys()
         assert not set(after.values()) & set(before.values()), "each was restarted"
         old = {f"root-{n}": (f"web-{n}", True) for n in (1, 2, 3)}
@@ -76,15 +76,13 @@ async def test_a_new_entry_gives_vms_new_disks_and_an_undone_one_gives_the_old_o
             assert not [o for o in claim["metadata"]["ownerReferences"] if o["kind"] == "VirtualMachine"]
 
         async def replaced() -> bool:
-            return any(
-                meta.REPLACED_DISKS in vm["metadata"]["annotations"] for vm in (await guests.machines()).values()
-            )
+            return any(meta.REPLACED_DISKS in vm["metadata"]["annotations"] for vm in (await guests.vms()).values())
 
         await until(replaced, False)  # the annotation goes after the label of the disk has come
         await guests.change(template=sized("1Gi"))
         await complete(guests)
         assert await disks_in_use(guests) == dict.fromkeys(uids, "1Gi")
-        names = {vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await guests.machines()).values()}
+        names = {vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await guests.vms()).values()}
         assert names == set(old), "they have their former disks"
         await until(lambda: replaced_sizes(guests), ["2Gi"] * 3)
         # A VM that is deleted gets a disk of the template, and no retained one.
@@ -139,7 +137,7 @@ async def test_a_new_image_of_a_data_source_reaches_all_vms(simulated: StackPath
 
 async def images(place: Place) -> dict[str, str]:
     """The image of the disk that each VM has."""
-    used = {vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await place.machines()).values()}
+    used = {vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await place.vms()).values()}
     items, _ = await place.api.list(DATA_VOLUMES, place.namespace)
     found = {each["metadata"]["name"]: each["spec"]["source"]["pvc"]["name"] for each in items}
     return {name: image for name, image in found.items() if name in used}
@@ -224,7 +222,7 @@ async def test_a_crash_between_any_two_writes_loses_no_disk(
 
 
 async def is_done(place: Place, size: str) -> bool:
-    if any(meta.REPLACED_DISKS in vm["metadata"]["annotations"] for vm in (await place.machines()).values()):
+    if any(meta.REPLACED_DISKS in vm["metadata"]["annotations"] for vm in (await place.vms()).values()):
         return False
     if set((await disks_in_use(place)).values()) != {size}:
         return False
@@ -232,6 +230,6 @@ async def is_done(place: Place, size: str) -> bool:
     progressing = await place.condition("Progressing")
     observed = found["status"].get("observedGeneration") == found["metadata"]["generation"]
     returned = not set(await retained(place)) & {
-        vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await place.machines()).values()
+        vm["spec"]["dataVolumeTemplates"][0]["metadata"]["name"] for vm in (await place.vms()).values()
     }
     return observed and returned and progressing.get("reason") == "Complete"

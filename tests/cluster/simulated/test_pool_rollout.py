@@ -76,7 +76,7 @@ async def test_a_new_template_restarts_vms_within_the_limit_and_keeps_what_is_th
     after = await runs(running)
     assert after.keys() == before.keys()
     assert not set(after.values()) & set(before.values()), "each was restarted"
-    machines = await running.machines()
+    machines = await running.vms()
     assert {vm["spec"]["template"]["spec"]["domain"]["cpu"]["cores"] for vm in machines.values()} == {4}
     assert machines["web-2"]["metadata"]["labels"]["team"] == "blue"
     assert machines["web-2"]["spec"]["template"]["spec"]["domain"]["firmware"]["uuid"].startswith("5d307ca9")
@@ -94,7 +94,7 @@ async def test_a_change_that_needs_no_restart_restarts_nothing(running: Place) -
     before = await runs(running)
     await running.change(template={"metadata": {"labels": {"tier": "a"}}})
     await complete(running)
-    assert {vm["metadata"]["labels"]["tier"] for vm in (await running.machines()).values()} == {"a"}
+    assert {vm["metadata"]["labels"]["tier"] for vm in (await running.vms()).values()} == {"a"}
     assert await runs(running) == before
 
 
@@ -108,7 +108,7 @@ async def test_an_update_by_steps_waits_for_its_promotion(running: Place) -> Non
     assert await status(running, "updatedReplicas") == 1
     # A VM that is created meanwhile gets the template of the others.
     kept = next(name for name, uid in (await runs(running)).items() if before[name] == uid)
-    former = (await running.machines())[kept]["metadata"]["uid"]
+    former = (await running.vms())[kept]["metadata"]["uid"]
     await running.api.delete(VMS, running.namespace, kept)
     await until(lambda: is_there(running, kept, other_than=former), True)
     await until(lambda: status(running, "readyReplicas"), 4)
@@ -133,7 +133,7 @@ async def test_an_update_that_fails_is_rolled_back_and_not_tried_again(running: 
     await until(lambda: condition(running, "Progressing"), ("False", "UpdateAborted"))
     await until(lambda: said(running, "Progressing", "3 of 3 VMs have the former template"), True)
     await until(lambda: status(running, "readyReplicas"), 3)
-    domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await running.machines()).values()]
+    domains = [vm["spec"]["template"]["spec"]["domain"] for vm in (await running.vms()).values()]
     assert all((domain.get("cpu") or {}).get("cores") != 4 for domain in domains)
     # Another template is tried.
     await running.change(template={"spec": {"template": {"metadata": {"annotations": None}}}})

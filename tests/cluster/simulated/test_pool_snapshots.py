@@ -49,7 +49,7 @@ async def test_each_vm_has_a_snapshot_of_before_its_update(shell: Shell[Place]) 
     place = shell.place
     await place.pool(2, maxUnavailable=1, updateStrategy=TAKING)
     await complete(place)
-    before = {name: vm["metadata"]["labels"][meta.REVISION] for name, vm in (await place.machines()).items()}
+    before = {name: vm["metadata"]["labels"][meta.REVISION] for name, vm in (await place.vms()).items()}
     plan = await shell.json("plan", "-f", "-", document=place.document(2, template=bigger(), updateStrategy=TAKING))
     assert [(row["action"], row["vm"]) for row in plan["plan"]][:3] == [
         ("TakeSnapshot", "web-1"),
@@ -63,7 +63,7 @@ async def test_each_vm_has_a_snapshot_of_before_its_update(shell: Shell[Place]) 
     assert {vm: each["metadata"]["labels"][meta.REVISION] for vm, each in taken.items()} == before
     assert all(each["status"]["readyToUse"] for each in taken.values())
     assert {each["status"]["snapshotVolumes"]["includedVolumes"][0] for each in taken.values()} == {"root"}
-    machines = await place.machines()
+    machines = await place.vms()
     assert {vm["metadata"]["annotations"][meta.UPDATES] for vm in machines.values()} == {"1"}
     assert (await place.seen())["status"]["snapshots"] == 2
     await place.api.delete(VMS, place.namespace, "web-1")
@@ -96,7 +96,7 @@ async def test_a_failed_snapshot_holds_its_vm_and_not_the_others(shell: Shell[Pl
     await place.api.patch(VM_SNAPSHOTS, place.namespace, name, {"status": late}, subresource="status")
 
     async def cores() -> Any:
-        machines = await place.machines()
+        machines = await place.vms()
         return [machines[name]["spec"]["template"]["spec"]["domain"].get("cpu") for name in sorted(machines)]
 
     await until(cores, [None, {"cores": 4}])
@@ -141,7 +141,7 @@ async def test_undo_restores_the_disks_of_before_the_update(shell: Shell[Place])
 
     async def restored() -> set[str]:
         request = (await place.seen())["metadata"]["annotations"][meta.RESTORE]
-        machines = (await place.machines()).items()
+        machines = (await place.vms()).items()
         return {name for name, vm in machines if vm["metadata"]["annotations"].get(meta.RESTORED) == request}
 
     await until(restored, {"web-1", "web-2"})
@@ -149,7 +149,7 @@ async def test_undo_restores_the_disks_of_before_the_update(shell: Shell[Place])
     assert after.keys() == disks.keys(), "the disks keep their names"
     assert not set(after.values()) & set(disks.values()), "and have another content"
     assert not set((await runs(place)).values()) & set(vmis.values())
-    for vm in (await place.machines()).values():
+    for vm in (await place.vms()).values():
         assert "cpu" not in vm["spec"]["template"]["spec"]["domain"]
         assert vm["spec"]["running"] is True
 
@@ -179,5 +179,5 @@ async def test_a_vm_that_was_halted_stays_halted_when_it_is_restored(shell: Shel
 
     await until(replaced, True)
     await complete(place)
-    assert (await place.machines())["web-1"]["spec"]["running"] is False
+    assert (await place.vms())["web-1"]["spec"]["running"] is False
     assert (await place.api.list(VMIS, place.namespace))[0] == []

@@ -143,7 +143,7 @@ async def test_a_vm_that_a_user_has_stopped_stays_stopped(fleet: Place, power: J
     pool = await fleet.seen()
     await fleet.api.replace(POOLS, {**pool, "spec": {**pool["spec"], "template": powered(spelling, "96Mi")}})
     await complete(fleet)
-    machines = await fleet.machines()
+    machines = await fleet.vms()
     assert [machines[name]["spec"].get("runStrategy") for name in ("web-2",)] == ["Halted"]
     assert await running() == ["web-1"]
     for each in machines.values():

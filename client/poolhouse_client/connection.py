@@ -7,10 +7,12 @@ tokens. Nothing else of it is used.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import ssl
-from collections.abc import AsyncGenerator, Callable, Generator, Mapping
-from contextlib import suppress
+import threading
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from ipaddress import ip_address, ip_network
 from pathlib import Path
@@ -147,14 +149,36 @@ def _from_kubeconfig(files: str, context: str | None) -> Any:
     from kubernetes import config
     from kubernetes.client.configuration import Configuration
 
-    settings = Configuration()
+    settings, failures = Configuration(), list[str]()
     try:
-        config.load_kube_config(files, context, settings, persist_config=False)
+        with _failures_of_plugins(failures):
+            config.load_kube_config(files, context, settings, persist_config=False)
     except config.ConfigException as error:
         raise ConfigError(f"{files}: {error}") from error
     except Exception as error:  # YAML and base64 raise many types
         raise ConfigError(f"{files} is not a valid kubeconfig: {error}") from error
+    if failures:
+        raise ConfigError(f"the program that prints the credentials of {files} has failed: {'; '.join(failures)}")
     return settings
+
+
+@contextmanager
+def _failures_of_plugins(found: list[str]) -> Iterator[None]:
+    """Adds the errors that the library logs in this thread. It would go on as an anonymous user."""
+    thread = threading.get_ident()
+
+    def collect(record: logging.LogRecord) -> bool:
+        if record.levelno < logging.ERROR or (record.module, record.thread) != ("kube_config", thread):
+            return True
+        found.append(record.getMessage())
+        return False
+
+    logger = logging.getLogger()
+    logger.addFilter(collect)
+    try:
+        yield
+    finally:
+        logger.removeFilter(collect)
 
 
 def _current_context(files: str) -> str | None:

@@ -67,6 +67,16 @@ def test_the_first_file_of_kubeconfig_counts(tmp_path: Path) -> None:
     assert connect(context="two", environment=environment).server == "https://two"
 
 
+@pytest.mark.parametrize(
+    ("command", "said"), [("no-such-plugin", "No such file or directory: 'no-such-plugin'"), ("false", "returned 1")]
+)
+def test_an_exec_plugin_that_fails_is_named_and_nobody_is_anonymous(tmp_path: Path, command: str, said: str) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "interactiveMode": "Never", "command": command}
+    config = write(tmp_path / "config", user={"exec": plugin})
+    with pytest.raises(ConfigError, match=f"^the program that prints the credentials of {config} has failed: .*{said}"):
+        connect(config)
+
+
 def test_a_token_file_is_relative_to_the_kubeconfig_and_read_again_after_401(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("old\n")

@@ -1,5 +1,6 @@
 """Writes a changed status of an object, at most once a second, with the decisions since the last write."""
 
+import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -17,7 +18,12 @@ from poolhouse.runtime.resource import Resource
 S = TypeVar("S", bound=Model)
 S_co = TypeVar("S_co", bound=Model, covariant=True)
 
+log = logging.getLogger(__name__)
+
 INTERVAL_SECONDS = 1.0
+PRUNED_SECONDS = 60.0
+"""Time after which a status is written again of which the API server has dropped a field. No event shows that the CRD
+has the field again."""
 OWN_VERSIONS = 16
 """number of own writes whose events are recognized; a watch that is further behind shows older events as foreign"""
 
@@ -68,7 +74,7 @@ class LastWrite:
 class StatusUpdate:
     written: bool = False
     wait_seconds: float | None = None
-    """Time until the next write is allowed, or None if this write was not postponed."""
+    """Time until the next write is allowed or useful, or None if the status is as it should be."""
 
 
 @dataclass
@@ -91,11 +97,12 @@ class StatusWriter(Generic[S]):
         wait = last.at + (self.interval_seconds if interval_seconds is None else interval_seconds) - self.clock()
         if wait > 0:
             return StatusUpdate(wait_seconds=wait)
-        await self.write(view, fresh, last)
-        return StatusUpdate(written=True)
+        complete = await self.write(view, fresh, last)
+        return StatusUpdate(written=True, wait_seconds=None if complete else PRUNED_SECONDS)
 
-    async def write(self, view: View[S], fresh: S, last: LastWrite) -> None:
-        """Raises Invalid if the name now belongs to another object."""
+    async def write(self, view: View[S], fresh: S, last: LastWrite) -> bool:
+        """Returns whether the CRD has all fields. Raises Invalid if the name now belongs to another object."""
+        lost: set[str] = set()
         written = list(last.decisions)
         change = status_patch(_with_decisions(fresh, written), uid=view.uid)
         with suppress(NotFound):  # the object has been deleted
@@ -103,9 +110,14 @@ class StatusWriter(Generic[S]):
                 self.resource, view.namespace, view.name, change, kind="json", subresource="status"
             )
             last.versions.append(stored["metadata"]["resourceVersion"])
+            lost = change[-1]["value"].keys() - (stored.get("status") or {}).keys()
         last.at = self.clock()
         # An event may have added one during the request.
         last.unwritten = without_recorded(last.unwritten, written)
+        if lost:
+            kind, fields = self.resource.kind, ", ".join(sorted(lost))
+            log.warning("%s %s/%s: the CRD of another release drops status.%s", kind, view.namespace, view.name, fields)
+        return not lost
 
 
 def _with_decisions(status: S, decisions: list[Decision]) -> S:

@@ -47,10 +47,11 @@ class RecordedStatuses(StatusWriter[PoolStatus]):
         super().__init__(cast(Api, None), POOLS, lambda: 0.0)
         self.written: list[PoolStatus] = []
 
-    async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> None:
+    async def write(self, view: View[PoolStatus], fresh: PoolStatus, last: LastWrite) -> bool:
         self.written.append(fresh)
         last.unwritten.clear()
         last.at = self.clock()
+        return True
 
 
 def controlled(writer: FakeWriter | None = None, registry: CollectorRegistry | None = None) -> PoolController:

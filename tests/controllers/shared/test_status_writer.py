@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
+
 from controllers.shared.decisions import decision
-from controllers.shared.status_writer import LastWrite, StatusUpdate, StatusWriter, status_patch
+from controllers.shared.status_writer import PRUNED_SECONDS, LastWrite, StatusUpdate, StatusWriter, status_patch
 from poolhouse.api.kinds.replicaset import ReplicaSetStatus
 from poolhouse.runtime.errors import NotFound
 from poolhouse.runtime.resource import VMIS
@@ -21,9 +23,9 @@ class View:
 
 
 class FakeApi:
-    def __init__(self, gone: bool = False) -> None:
+    def __init__(self, gone: bool = False, drops: tuple[str, ...] = ()) -> None:
         self.patches: list[list[dict[str, Any]]] = []
-        self.gone = gone
+        self.gone, self.drops = gone, drops
 
     async def patch(
         self, resource: Any, namespace: str, name: str, change: list[dict[str, Any]], *, kind: str, subresource: str
@@ -32,7 +34,8 @@ class FakeApi:
         if self.gone:
             raise NotFound("gone", status=404)
         self.patches.append(change)
-        return {"metadata": {"resourceVersion": f"after-{len(self.patches)}"}}
+        status = {name: value for name, value in change[-1]["value"].items() if name not in self.drops}
+        return {"metadata": {"resourceVersion": f"after-{len(self.patches)}"}, "status": status}
 
 
 async def test_a_status_is_written_when_it_changes_and_once_a_second() -> None:
@@ -57,6 +60,15 @@ async def test_a_status_that_something_waits_for_is_written_sooner() -> None:
     assert found == StatusUpdate(wait_seconds=0.25)
     found = await writer.update(View(), ReplicaSetStatus(replicas=2), last, interval_seconds=0.25)
     assert found == StatusUpdate(written=True)
+
+
+async def test_a_status_that_an_old_crd_cuts_is_written_again_later(caplog: pytest.LogCaptureFixture) -> None:
+    """Else a pool has no conditions for ever after somebody has applied an older CRD and the right one again."""
+    api, last = FakeApi(drops=("replicas",)), LastWrite()
+    writer: StatusWriter[ReplicaSetStatus] = StatusWriter(api, VMIS, lambda: 10.0)
+    found = await writer.update(View(), ReplicaSetStatus(replicas=1), last)
+    assert found == StatusUpdate(written=True, wait_seconds=PRUNED_SECONDS)
+    assert "default/web: the CRD of another release drops status.replicas" in caplog.text
 
 
 async def test_the_status_of_a_deleted_object_is_not_an_error() -> None:

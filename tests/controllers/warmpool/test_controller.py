@@ -69,7 +69,7 @@ class FakeApi:
 
     async def patch(self, resource: Any, namespace: str, name: str, change: Any, **options: Any) -> dict[str, Any]:
         self.statuses.append(change[-1]["value"])
-        return {"metadata": {"resourceVersion": f"own-{len(self.statuses)}"}}
+        return {"metadata": {"resourceVersion": f"own-{len(self.statuses)}"}, "status": self.statuses[-1]}
 
 
 def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,14 +11,20 @@ from defaulter.root_directories import RootDirectories, reachable
 from tests.waiting import PATIENCE_SECONDS
 
 
-def test_a_worker_gets_an_empty_directory(tmp_path: Path) -> None:
-    roots = RootDirectories(tmp_path / "s", None, None)
+@pytest.fixture
+def roots(tmp_path: Path) -> Iterator[RootDirectories]:
+    """If pytest's path is too long for a socket, the base is elsewhere, and pytest does not remove it."""
+    made = RootDirectories(tmp_path / "s", None, None)
+    yield made
+    made.remove()
+
+
+def test_a_worker_gets_an_empty_directory(roots: RootDirectories) -> None:
     (roots.make(0) / "leftover").write_text("x")
     assert not (roots.make(0) / "leftover").exists()
 
 
-def test_capabilities_are_copied_to_the_next_worker(tmp_path: Path) -> None:
-    roots = RootDirectories(tmp_path / "s", None, None)
+def test_capabilities_are_copied_to_the_next_worker(roots: RootDirectories) -> None:
     known = roots.make(0) / "cache/qemu/capabilities" / "abc.xml"
     known.write_text("<qemuCaps/>")
     roots.learn(0)
@@ -41,8 +48,6 @@ def test_a_base_that_libvirt_cannot_use_is_replaced(tmp_path: Path, name: str) -
 def test_a_base_that_its_user_cannot_reach_is_replaced(tmp_path: Path) -> None:
     closed = tmp_path / "home"
     closed.mkdir(mode=0o700)
-    import os
-
     if os.geteuid() != 0:
         pytest.skip("only root runs workers as someone else")
     assert not reachable(closed / "state", 65534)
@@ -51,8 +56,7 @@ def test_a_base_that_its_user_cannot_reach_is_replaced(tmp_path: Path) -> None:
     roots.remove()
 
 
-def test_only_the_emulators_of_a_worker_are_killed(tmp_path: Path) -> None:
-    roots = RootDirectories(tmp_path / "s", None, None)
+def test_only_the_emulators_of_a_worker_are_killed(roots: RootDirectories) -> None:
     root = roots.make(0)
     mine = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{root}/lib/qemu/x"])
     other = subprocess.Popen(["sh", "-c", "sleep 60; :", f"{roots.base}/w00/x"])
